@@ -1,0 +1,50 @@
+# Two commands: `make run` shows the main job, `make test` runs the tests. Each sets itself up.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+# One BLAS thread: the matrices are small, and tests run in parallel.
+export OPENBLAS_NUM_THREADS ?= 1
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: help run test lint format accept bench lock clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(READY): setup.py requirements.lock
+	@$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 10), "Python 3.10 or newer is needed"'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+run: $(READY)  ## simulate a noisy mobility feed, estimate its transition matrix, compare with the truth
+	@$(BIN)/python -m aggmc_beam.demo
+
+test: $(READY)  ## the tests, with doctests and the README's examples
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not accept"
+
+lint: $(READY)  ## ruff and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)  ## let ruff rewrite the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+accept: $(READY)  ## the full acceptance list on simulated data
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m accept tests
+
+bench: $(READY)  ## measure speed, as ratios against named alternatives
+	$(BIN)/python benchmarks/kernel.py
+
+lock: $(READY)  ## resolve the dependencies anew, for all supported Pythons
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-header \
+	  --no-emit-index-url --no-annotate --upgrade --extra dev setup.py -o requirements.lock
+
+clean:  ## remove the environment and caches
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

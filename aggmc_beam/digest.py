@@ -1,0 +1,201 @@
+"""Digest: all that a run keeps of its data, from which every estimate is made.
+
+Moments for each cell of the chain and each replicate, and a profile of step means for each
+replicate. Replicates are the groups of the jackknife; they also spread the work.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from typing import Any
+
+import numpy as np
+
+from aggmc_beam import storage
+from aggmc_beam.chain import Chain, EachStep, Stationary
+from aggmc_beam.errors import InputError
+from aggmc_beam.moments import Counts, Moments, pack_moments, unpack_moments
+from aggmc_beam.pairing import Block, labelled_moments
+from aggmc_beam.profile import Profile
+
+KIND = "digest"
+#: Jackknife groups. With fewer realizations than `FEW`, stretches of time are left out instead.
+REPLICATES = 50
+FEW = 20
+
+Cell = int
+Replicate = int
+
+
+@dataclass(frozen=True, eq=False)
+class Digest:
+    """The sums of a data set, by cell and replicate. `+` joins parts that share no record.
+
+    >>> import aggmc_beam as am
+    >>> y, _ = am.simulate(states=3, steps=10, realizations=30, seed=1)
+    >>> digest = Digest.of(y)
+    >>> digest.total.records, len(digest.replicates)
+    (300, 30)
+    """
+
+    states: int
+    parts: Mapping[tuple[Cell, Replicate], Moments]
+    profiles: Mapping[Replicate, Profile]
+
+    @classmethod
+    def zero(cls, S: int) -> Digest:
+        return cls(S, {}, {})
+
+    @classmethod
+    def of(
+        cls,
+        counts: np.ndarray,
+        chain: Chain | None = None,
+        weight: np.ndarray | None = None,
+        replicates: int = REPLICATES,
+    ) -> Digest:
+        """The digest of an array [K, T, S], NaN rows being missing steps.
+
+        `weight` [K] makes the values shares of that population, weighted by it.
+        """
+        K, T, _ = counts.shape
+        seen = ~np.isnan(counts).any(2)
+        key, time = np.nonzero(seen)
+        block = Block(counts[seen], time, key, None if weight is None else weight[key])
+        chain = chain or Stationary()
+        # At a single step only the realizations can be told apart.
+        blocks = not isinstance(chain, EachStep)
+        replicate = replicate_labels(key, time, K, T, replicates, blocks)
+        return cls.of_block(block, chain, replicate)
+
+    @classmethod
+    def of_block(cls, block: Block, chain: Chain, replicate: np.ndarray) -> Digest:
+        """The digest of a block whose rows have these cells and replicates."""
+        cells, cell_at = np.unique(chain.cells(block.time), return_inverse=True)
+        G = int(replicate.max(initial=0)) + 1
+        parts = {
+            (int(cells[label // G]), label % G): moments
+            for label, moments in labelled_moments(block, cell_at * G + replicate).items()
+        }
+        # Each realization is counted once, where its first record is.
+        if block.key is None:
+            firsts = np.zeros(min(1, len(block.time)), int)
+        else:
+            firsts = np.unique(block.key, return_index=True)[1]
+        for row in firsts:
+            at = int(cells[cell_at[row]]), int(replicate[row])
+            counts = parts[at].counts + Counts(realizations=1)
+            parts[at] = replace(parts[at], counts=counts)
+        return cls(block.values.shape[1], parts, Profile.labelled(block, replicate))
+
+    @cached_property
+    def replicates(self) -> list[Replicate]:
+        return sorted({replicate for _, replicate in self.parts})
+
+    @cached_property
+    def cells(self) -> list[Cell]:
+        return sorted({cell for cell, _ in self.parts})
+
+    @cached_property
+    def total(self) -> Moments:
+        return add_moments(self.states, self.parts.values())
+
+    @cached_property
+    def profile(self) -> Profile:
+        return reduce(lambda a, b: a + b, self.profiles.values(), Profile.zero(self.states))
+
+    @cached_property
+    def _by_cell(self) -> dict[Cell, dict[Replicate, Moments]]:
+        found: dict[Cell, dict[Replicate, Moments]] = {}
+        for (cell, replicate), moments in sorted(self.parts.items(), key=lambda item: item[0]):
+            found.setdefault(cell, {})[replicate] = moments
+        return found
+
+    def by_replicate(self, cells: Iterable[Cell]) -> dict[Replicate, Moments]:
+        """The moments of these cells together, for each replicate that has any."""
+        return reduce(_merged, (self._by_cell[c] for c in cells), {})
+
+    def __add__(self, other: Digest) -> Digest:
+        if self.states != other.states:
+            raise InputError(f"a digest of {other.states} states cannot join one of {self.states}")
+        return Digest(
+            self.states,
+            _merged(self.parts, other.parts),
+            _merged(self.profiles, other.profiles),
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to a file that `load` and `am.estimate` read."""
+        storage.write_atomically(path, self.to_bytes())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Digest:
+        return cls.from_bytes(storage.read_bytes(path), os.fspath(path))
+
+    def to_bytes(self) -> bytes:
+        parts = sorted(self.parts)
+        profiles = sorted(self.profiles)
+        steps = [self.profiles[r] for r in profiles]
+        arrays = {
+            **pack_moments([self.parts[p] for p in parts]),
+            "parts": np.array(parts, np.int64).reshape(-1, 2),
+            "profiles": np.array(
+                [(r, p.width, len(p.bins)) for r, p in zip(profiles, steps, strict=True)], np.int64
+            ).reshape(-1, 3),
+            **{
+                f"profile_{name}": np.concatenate(
+                    [getattr(p, name) for p in [Profile.zero(self.states), *steps]]
+                )
+                for name in ("bins", "number", "weight", "means")
+            },
+        }
+        return storage.pack(KIND, {"S": self.states}, arrays)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, source: str = "these bytes") -> Digest:
+        meta, arrays = storage.unpack(data, KIND, source)
+        keys = [(int(c), int(r)) for c, r in arrays["parts"]]
+        profiles, start = {}, 0
+        for replicate, width, length in arrays["profiles"].tolist():
+            columns = (
+                arrays[f"profile_{name}"][start : start + length]
+                for name in ("bins", "number", "weight", "means")
+            )
+            profiles[replicate] = Profile(width, *columns)
+            start += length
+        return cls(meta["S"], dict(zip(keys, unpack_moments(arrays), strict=True)), profiles)
+
+
+def replicate_labels(
+    key: np.ndarray, time: np.ndarray, K: int, T: int, replicates: int, blocks: bool = True
+) -> np.ndarray:
+    """The jackknife group of each record: its realization, or with few of them its time block.
+
+    Realizations are dealt out in turn. With fewer than `FEW`, each is cut into as many blocks as
+    make about `replicates` groups in all; neighbouring blocks depend on each other only through
+    their borders.
+
+    >>> replicate_labels(np.zeros(6, int), np.arange(6), K=1, T=6, replicates=3).tolist()
+    [0, 0, 1, 1, 2, 2]
+    """
+    if not blocks or min(FEW, replicates) <= K:
+        return np.asarray(key % replicates)
+    # A block of a single step would be all border.
+    per_key = max(1, min(-(-replicates // K), T // 2))
+    return np.asarray(key * per_key + time * per_key // T)
+
+
+def add_moments(S: int, items: Iterable[Moments]) -> Moments:
+    """The sum of any number of moments, none included."""
+    return reduce(lambda a, b: a + b, items, Moments.zero(S))
+
+
+def _merged(a: Mapping[Any, Any], b: Mapping[Any, Any]) -> dict[Any, Any]:
+    """The union, adding the values of keys that both have."""
+    merged = dict(a)
+    for key, value in b.items():
+        merged[key] = merged[key] + value if key in merged else value
+    return merged

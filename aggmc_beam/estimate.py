@@ -1,0 +1,132 @@
+"""The front door: data and options in, an Estimate out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from aggmc_beam import storage
+from aggmc_beam.chain import Chain
+from aggmc_beam.digest import KIND as DIGEST
+from aggmc_beam.digest import REPLICATES, Digest
+from aggmc_beam.errors import InputError
+from aggmc_beam.fitting import Settings, estimate_digest
+from aggmc_beam.moments import Moments
+from aggmc_beam.noise import Exact, Noise
+from aggmc_beam.observations import (
+    check_counts,
+    check_exact_totals,
+    check_populations,
+    check_states,
+    constant_totals,
+    map_records,
+)
+from aggmc_beam.resolve import Mapped
+from aggmc_beam.result import Estimate, Estimates
+
+
+def estimate(
+    data: Any,
+    states: Sequence[Any] | None = None,
+    noise: Noise | None = None,
+    population: Any = "estimate",
+    estimator: str = "auto",
+    chain: Chain | str = "stationary",
+    lags: int = 2,
+    level: float = 0.95,
+    replicates: int = REPLICATES,
+) -> Estimate | Estimates:
+    """Estimate how individuals move between states from counts of individuals in each state.
+
+    data: an array [K, T, S] of K realizations, T steps and S states, NaN rows being missing steps;
+        a `Digest` or `Moments`, or the path of a saved one.
+    states: S names. noise: how the counts came about (`Exact()` by default). population: N, one
+        per realization [K], or "estimate".
+    estimator: "mom", "cls", "corrected-cls", "limle", "naive" or "simplex".
+    chain: "stationary", "per-step", `Window(size, every)`, `Cycle(period)` or `Parametric(...)`;
+        a chain that changes with time gives `Estimates`, one per cell.
+    lags: 1 or 2, how far apart the pairs may be that estimators use.
+    level: of the intervals. replicates: number of jackknife groups.
+
+    >>> import aggmc_beam as am
+    >>> P = [[0.9, 0.1], [0.3, 0.7]]
+    >>> y, _ = am.simulate(P, steps=2000, population=100, noise=am.Binomial(0.5), seed=1)
+    >>> est = am.estimate(y, states=["home", "away"], noise=am.Binomial(0.5), population=100,
+    ...                   estimator="simplex")
+    >>> print(est)
+    Transition matrix by simplex from 1,999 pairs of 2,000 records, population 100
+                  home          away
+    home 0.876 ± 0.029 0.124 ± 0.018
+    away 0.349 ± 0.054 0.651 ± 0.045
+    """
+    noise = Exact() if noise is None else noise
+    if not isinstance(noise, Noise):
+        raise InputError(f"noise must be a noise model such as Binomial(0.5); got {noise!r}")
+    if lags not in (1, 2):
+        raise InputError(f"lags must be 1 or 2; got {lags!r}")
+    settings = Settings(noise, "estimate", estimator, chain, level)
+    if isinstance(data, str | os.PathLike):
+        data = load(data)
+    if isinstance(data, Moments):
+        data = Digest(data.states, {(0, 0): data}, {})
+    if isinstance(data, Digest):
+        if not isinstance(population, str):
+            population = float(check_populations(population, 1)[0])
+        names = check_states(states, data.states)
+        return estimate_digest(data, replace(settings, population=population, states=names))
+    counts = check_counts(data)
+    names = check_states(states, counts.shape[2])
+    return _estimate_array(counts, population, replace(settings, states=names), replicates)
+
+
+def load(path: str | os.PathLike[str]) -> Digest | Moments:
+    """A saved digest or saved moments, whichever the file holds."""
+    data = storage.read_bytes(path)
+    source = os.fspath(path)
+    if storage.kind_of(data, source) == DIGEST:
+        return Digest.from_bytes(data, source)
+    return Moments.from_bytes(data, source)
+
+
+def _estimate_array(
+    counts: np.ndarray, population: Any, settings: Settings, replicates: int
+) -> Estimate | Estimates:
+    _, T, S = counts.shape
+    noise = settings.noise
+    N = _known_populations(counts, population, noise)
+    if N is not None:
+        check_exact_totals(counts, N, noise)
+    weighted = N is not None and bool(np.ptp(N) > 0)
+    if noise.is_known:
+        noise.at(0).matrix(S)  # raises if the model does not fit the number of states
+    if noise.varies or (weighted and np.any(noise.offset(S) != 0)):
+        counts, noise = map_records(counts, noise), Mapped(noise, T)
+    scalar = "estimate" if N is None else float(N.mean())
+    if weighted:
+        assert N is not None
+        counts = counts / N[:, None, None]
+    assert not isinstance(settings.chain, str)
+    digest = Digest.of(counts, settings.chain, N if weighted else None, replicates)
+    settings = replace(settings, noise=noise, population=scalar, weighted=weighted)
+    return estimate_digest(digest, settings)
+
+
+def _known_populations(counts: np.ndarray, population: Any, noise: Noise) -> np.ndarray | None:
+    """[K], or None if they must be estimated. Exact counts tell them by their totals."""
+    if isinstance(population, str):
+        if population != "estimate":
+            raise InputError(f"population must be a number, an array or 'estimate'; got {population!r}")
+        if not isinstance(noise, Exact):
+            return None
+        totals = constant_totals(counts)
+        if totals is None:
+            raise InputError(
+                "the totals of exact counts change with time, so the population is not closed or the "
+                "counts are noisy; name the noise model or give the population"
+            )
+        population = totals
+    return check_populations(population, len(counts))

@@ -1,0 +1,1 @@
+"""Estimators of the transition matrix: functions of the latent moments."""

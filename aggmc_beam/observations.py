@@ -1,0 +1,102 @@
+"""Checks on arrays of counts and populations, before any of it reaches the sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from aggmc_beam.errors import InputError
+from aggmc_beam.noise import Exact, Noise
+
+
+def check_counts(data: Any) -> np.ndarray:
+    """An array [K, T, S] of finite numbers, with NaN rows for missing steps; [T, S] means K = 1."""
+    try:
+        counts = np.asarray(data, np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"counts must be numbers in an array [K, T, S]: {error}") from error
+    if counts.ndim == 2:
+        counts = counts[None]
+    if counts.ndim != 3 or 0 in counts.shape:
+        raise InputError(
+            f"counts must be an array [realizations, steps, states], none of them 0; got shape {counts.shape}"
+        )
+    if counts.shape[1] < 2:
+        raise InputError("there is only one time step; transitions need at least two (T >= 2)")
+    if np.isinf(counts).any():
+        k, t, i = np.argwhere(np.isinf(counts))[0]
+        raise InputError(
+            f"the count of realization {k}, step {t}, state {i} is infinite; give NaN for the whole "
+            "step if it was not observed"
+        )
+    missing = np.isnan(counts)
+    partial = missing.any(2) & ~missing.all(2)
+    if partial.any():
+        k, t = np.argwhere(partial)[0]
+        raise InputError(
+            f"realization {k}, step {t} has NaN for some states only; a step is observed for all states "
+            "or for none"
+        )
+    if missing.all():
+        raise InputError("all counts are NaN; there is nothing to estimate from")
+    return counts
+
+
+def check_states(states: Sequence[Any] | None, S: int) -> tuple[str, ...]:
+    """State names; 0 .. S - 1 where none are given."""
+    names = tuple(str(s) for s in (range(S) if states is None else states))
+    if len(names) != S:
+        raise InputError(f"{len(names)} state names were given for counts of {S} states")
+    if len(set(names)) != S:
+        twice = next(n for n in names if names.count(n) > 1)
+        raise InputError(f"state {twice!r} is named twice; names must differ")
+    return names
+
+
+def check_populations(population: Any, K: int) -> np.ndarray:
+    """[K] positive finite populations from a number or an array [K]."""
+    try:
+        N = np.asarray(population, np.float64)
+    except (TypeError, ValueError):
+        N = np.asarray(np.nan)
+    if N.ndim > 1 or (N.ndim == 1 and len(N) != K):
+        raise InputError(f"population must be one number or {K}, one per realization; got shape {N.shape}")
+    if not (np.isfinite(N).all() and (N > 0).all()):
+        raise InputError(
+            f"population must be positive and finite, one number or one per realization, "
+            f"or 'estimate'; got {population!r}"
+        )
+    return np.broadcast_to(N, (K,))
+
+
+def check_exact_totals(counts: np.ndarray, N: np.ndarray, noise: Noise) -> None:
+    """Counts without noise cannot exceed the population."""
+    if not isinstance(noise, Exact):
+        return
+    totals = counts.sum(2)
+    excess = np.nan_to_num(totals, nan=-np.inf) > N[:, None] * (1 + 1e-9)
+    if excess.any():
+        k, t = np.argwhere(excess)[0]
+        raise InputError(
+            f"realization {k}, step {t} counts {totals[k, t]:g} individuals, more than the population "
+            f"{N[k]:g}; correct the population, or name the noise model if the counts are noisy"
+        )
+
+
+def constant_totals(counts: np.ndarray) -> np.ndarray | None:
+    """[K] totals of each realization, or None if any of them changes with time."""
+    totals = counts.sum(2)
+    low, high = np.nanmin(totals, 1), np.nanmax(totals, 1)
+    return low if np.allclose(low, high, rtol=1e-9, atol=0) else None
+
+
+def map_records(counts: np.ndarray, noise: Noise) -> np.ndarray:
+    """x_t = A_t^-1 (y_t - b_t), for noise models that change from step to step."""
+    _, T, S = counts.shape
+    mapped = np.empty_like(counts)
+    for t in range(T):
+        at = noise.at(t)
+        mapped[:, t] = np.linalg.solve(at.matrix(S), (counts[:, t] - at.offset(S)).T).T
+    return mapped

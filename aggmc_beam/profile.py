@@ -1,0 +1,159 @@
+"""Profile: the mean counts at each step, over realizations.
+
+Moments tell how counts vary around one mean; the profile tells how that mean itself moves. With
+both, moments centred step by step are one subtraction away (`between`), at O(T S) memory
+instead of O(T S^2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from aggmc_beam.pairing import Block
+
+#: Beyond this many steps, neighbouring ones share a bin of twice the width.
+MAX_BINS = 4096
+#: What is averaged at a step: the records, and the left and right ends of pairs at lags 1 and 2.
+RECORDS, LEFT1, RIGHT1, LEFT2, RIGHT2 = range(5)
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """Weighted mean counts by bin of time; bin b covers steps b * width ... (b + 1) * width - 1.
+
+    `bins` [B] sorted; `number` and `weight` [B, 3] by lag; `means` [B, 5, S]: records, left and
+    right ends of lag-1 pairs, left and right ends of lag-2 pairs. A pair is in the bin of its left
+    end. The width is 1 unless the data span more than `MAX_BINS` distinct bins.
+    """
+
+    width: int
+    bins: np.ndarray
+    number: np.ndarray
+    weight: np.ndarray
+    means: np.ndarray
+
+    @classmethod
+    def zero(cls, S: int) -> Profile:
+        empty = np.zeros((0, 3))
+        return cls(1, np.zeros(0, np.int64), empty.astype(np.int64), empty, np.zeros((0, 5, S)))
+
+    @classmethod
+    def labelled(cls, block: Block, labels: np.ndarray) -> dict[int, Profile]:
+        """A profile for each label of a block's new records and new pairs; left ends decide."""
+        values = np.asarray(block.values, np.float64)
+        n, S = values.shape
+        weight = np.ones(n) if block.weight is None else block.weight
+        span = int(np.ptp(block.time)) + 1 if n else 1
+        start = int(block.time.min()) if n else 0
+        spots, place = np.unique(labels * span + (block.time - start), return_inverse=True)
+        number = np.zeros((len(spots), 3), np.int64)
+        weights = np.zeros((len(spots), 3))
+        # Sums about a fixed row keep the digits of large counts.
+        centre = values[0] if n else np.zeros(S)
+        sums = np.zeros((len(spots), 5, S))
+
+        def add(lag: int, left: np.ndarray, right: np.ndarray) -> None:
+            at, w = place[left], weight[left]
+            number[:, lag] += np.bincount(at, minlength=len(spots))
+            weights[:, lag] += np.bincount(at, w, len(spots))
+            ends = [(RECORDS, left)] if lag == 0 else [(2 * lag - 1, left), (2 * lag, right)]
+            for kind, rows in ends:
+                _scatter(sums[:, kind], at, w[:, None] * (values[rows] - centre))
+
+        rows = np.arange(n)[block.new_rows()]
+        add(0, rows, rows)
+        for lag, offset, mask in block.links():
+            left = np.flatnonzero(mask)
+            add(lag, left, left + offset)
+        means = centre + _ratio(sums, weights[:, _LAG_OF])
+        owner, bins = spots // span, spots % span + start
+        return {
+            int(label): cls(1, bins[at], number[at], weights[at], means[at])._bounded()
+            for label in np.unique(owner)
+            for at in [owner == label]
+        }
+
+    def __add__(self, other: Profile) -> Profile:
+        if not len(other.bins):
+            return self
+        if not len(self.bins):
+            return other
+        width = max(self.width, other.width)
+        a, b = self.coarsened(width), other.coarsened(width)
+        return _pool(
+            width,
+            np.concatenate([a.bins, b.bins]),
+            np.concatenate([a.number, b.number]),
+            np.concatenate([a.weight, b.weight]),
+            np.concatenate([a.means, b.means]),
+        )._bounded()
+
+    def coarsened(self, width: int) -> Profile:
+        """The same data in bins of `width` steps, a multiple of the present width."""
+        if width == self.width:
+            return self
+        bins = self.bins // (width // self.width)
+        return _pool(width, bins, self.number, self.weight, self.means)
+
+    def _bounded(self) -> Profile:
+        profile = self
+        while len(profile.bins) > MAX_BINS:
+            profile = profile.coarsened(2 * profile.width)
+        return profile
+
+    def between_steps(self, start: int, stop: int) -> Profile:
+        """Only the bins that begin at steps start .. stop - 1."""
+        steps = self.bins * self.width
+        at = (steps >= start) & (steps < stop)
+        return Profile(self.width, self.bins[at], self.number[at], self.weight[at], self.means[at])
+
+    def mean(self, kind: int) -> np.ndarray:
+        """[S]: the overall mean of `kind` (RECORDS, LEFT1, ...)."""
+        w = self.weight[:, _LAG_OF[kind]]
+        first = self.means[0, kind]
+        return np.asarray(first + w @ (self.means[:, kind] - first) / w.sum())
+
+    def between(self, lag: int) -> np.ndarray:
+        """[S, S]: the part of the lag's co-moment that is due to the movement of the means.
+
+        sum_t w_t (left_t - left)(right_t - right)'; subtract it from the co-moment to get the one
+        about each step's own means.
+        """
+        left, right = (RECORDS, RECORDS) if lag == 0 else (2 * lag - 1, 2 * lag)
+        x = self.means[:, left] - self.mean(left)
+        y = self.means[:, right] - self.mean(right)
+        return np.asarray((self.weight[:, lag, None] * x).T @ y)
+
+
+_LAG_OF = np.array([0, 1, 1, 2, 2])
+
+
+def _scatter(target: np.ndarray, at: np.ndarray, rows: np.ndarray) -> None:
+    """target[at] += rows, with repeated places."""
+    for j in range(target.shape[1]):
+        target[:, j] += np.bincount(at, rows[:, j], len(target))
+
+
+def _ratio(sums: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    out = np.zeros_like(sums)
+    np.divide(sums, weight[..., None], out=out, where=weight[..., None] > 0)
+    return out
+
+
+def _pool(width: int, bins: np.ndarray, number: np.ndarray, weight: np.ndarray, means: np.ndarray) -> Profile:
+    found, place = np.unique(bins, return_inverse=True)
+    B, S = len(found), means.shape[2]
+    new_number, new_weight = np.zeros((B, 3), np.int64), np.zeros((B, 3))
+    np.add.at(new_number, place, number)
+    np.add.at(new_weight, place, weight)
+    w = weight[:, _LAG_OF]
+    # About one member of each bin, so that large means keep their digits.
+    anchor = np.zeros((B, 5, S))
+    for kind in range(5):
+        used = np.flatnonzero(w[:, kind] > 0)
+        anchor[place[used], kind] = means[used, kind]
+    sums = np.zeros((B, 5, S))
+    np.add.at(sums, place, w[..., None] * (means - anchor[place]))
+    return Profile(width, found, new_number, new_weight, anchor + _ratio(sums, new_weight[:, _LAG_OF]))

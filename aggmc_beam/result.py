@@ -1,0 +1,218 @@
+"""Estimate: what a user gets. Frozen; prints itself, and saves to and loads from JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from aggmc_beam.errors import InputError
+from aggmc_beam.inference import student_quantile
+from aggmc_beam.noise import Noise, noise_from_dict
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """An estimated transition matrix with its uncertainty and what is known about its making.
+
+    `transition_matrix` [S, S]: row i holds the probabilities of moving from state i. A state that
+    was never seen has a NaN row. `standard_error` [S, S] is of the estimator named in
+    `diagnostics["interval"]`, with `degrees` of freedom. `counts` tells what was used and what was
+    not; `baselines` holds what identity and naive would say. `cell` is the step, phase or window
+    start that the matrix belongs to, None for all times.
+    """
+
+    states: tuple[str, ...]
+    transition_matrix: np.ndarray
+    standard_error: np.ndarray
+    degrees: int
+    level: float
+    stationary: np.ndarray
+    population: float
+    noise: Noise
+    estimator: str
+    baselines: Mapping[str, np.ndarray]
+    counts: Mapping[str, int]
+    diagnostics: Mapping[str, Any]
+    cell: int | None = None
+    window: Mapping[str, int] | None = None
+    group: Mapping[str, Any] | None = None
+    refresh: int = 0
+
+    def interval(self, level: float | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Lower and upper bounds [S, S] that hold each entry with probability `level`.
+
+        Around a constrained estimate they are those of mom, cut to [0, 1]; see `diagnostics`.
+        """
+        level = self.level if level is None else level
+        if not 0 < level < 1:
+            raise InputError(f"level must lie between 0 and 1, such as 0.95; got {level!r}")
+        centre = self.diagnostics["interval"]["centre"]
+        centre = self.transition_matrix if centre is None else np.asarray(centre, float)
+        half = student_quantile(level, self.degrees) * self.standard_error
+        lower, upper = centre - half, centre + half
+        if self.diagnostics["interval"]["cut"]:
+            lower, upper = np.clip(lower, 0.0, 1.0), np.clip(upper, 0.0, 1.0)
+        return lower, upper
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able; NaN becomes None."""
+        lower, upper = self.interval()
+        return {
+            "group": self.group,
+            "window": self.window,
+            "cell": self.cell,
+            "states": list(self.states),
+            "estimator": self.estimator,
+            "transition_matrix": _plain(self.transition_matrix),
+            "standard_error": _plain(self.standard_error),
+            "lower": _plain(lower),
+            "upper": _plain(upper),
+            "level": self.level,
+            "degrees": self.degrees,
+            "stationary": _plain(self.stationary),
+            "population": _plain(self.population),
+            "noise": self.noise.to_dict(),
+            "baselines": _plain(dict(self.baselines)),
+            "counts": dict(self.counts),
+            "diagnostics": _plain(dict(self.diagnostics)),
+            "refresh": self.refresh,
+        }
+
+    def to_json(self) -> str:
+        """One line of JSON, which `from_json` reads back."""
+        return json.dumps(self.to_dict(), allow_nan=False)
+
+    @classmethod
+    def from_json(cls, line: str) -> Estimate:
+        """The estimate that `to_json` wrote."""
+        try:
+            d = json.loads(line)
+            return cls(
+                states=tuple(d["states"]),
+                transition_matrix=_array(d["transition_matrix"]),
+                standard_error=_array(d["standard_error"]),
+                degrees=d["degrees"],
+                level=d["level"],
+                stationary=_array(d["stationary"]),
+                population=float(_array(d["population"])),
+                noise=noise_from_dict(d["noise"]),
+                estimator=d["estimator"],
+                baselines={k: _array(v) for k, v in d["baselines"].items()},
+                counts=d["counts"],
+                diagnostics=d["diagnostics"],
+                cell=d["cell"],
+                window=d["window"],
+                group=d["group"],
+                refresh=d["refresh"],
+            )
+        except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+            raise InputError(f"this is not an estimate as written by to_json: {error!r}") from error
+
+    def __str__(self) -> str:
+        where = "" if self.cell is None else f", cell {self.cell}"
+        head = (
+            f"Transition matrix by {self.estimator}{where} from {self.counts['pairs']:,} pairs of "
+            f"{self.counts['records']:,} records, population {self.population:,.6g}\n"
+        )
+        notes = "".join(f"\n  note: {flag['why']}" for flag in self.diagnostics.get("rows", []))
+        return head + matrix_table(self.states, self.transition_matrix, self.standard_error) + notes
+
+
+@dataclass(frozen=True, eq=False)
+class Estimates(Sequence[Estimate]):
+    """The estimates of a chain that changes with time, one per step, phase or window.
+
+    `transition_matrix` stacks them [C, S, S]. For per-step, cycle and parametric chains `pooled`
+    is the one matrix that fits all cells best (expected moves over expected visits), and
+    `average` the plain average of the cells' mom matrices. `coefficients` [S, S, q + 1] are
+    those of a parametric chain.
+    """
+
+    items: tuple[Estimate, ...]
+    pooled: Estimate | None = None
+    average: np.ndarray | None = None
+    coefficients: np.ndarray | None = None
+    skipped: Mapping[int, str] = field(default_factory=dict)
+    """Cells with too little data for an estimate, and why."""
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.items[index]
+
+    def __iter__(self) -> Iterator[Estimate]:
+        return iter(self.items)
+
+    @property
+    def cells(self) -> list[int | None]:
+        return [e.cell for e in self.items]
+
+    @property
+    def transition_matrix(self) -> np.ndarray:
+        return np.stack([e.transition_matrix for e in self.items])
+
+    @property
+    def standard_error(self) -> np.ndarray:
+        return np.stack([e.standard_error for e in self.items])
+
+    def interval(self, level: float | None = None) -> tuple[np.ndarray, np.ndarray]:
+        bounds = [e.interval(level) for e in self.items]
+        return np.stack([b[0] for b in bounds]), np.stack([b[1] for b in bounds])
+
+    def to_json(self) -> str:
+        """One line of JSON per estimate."""
+        return "\n".join(e.to_json() for e in self.items)
+
+    def __str__(self) -> str:
+        lines = [f"{len(self)} transition matrices, cells {self.items[0].cell} to {self.items[-1].cell}"]
+        if self.pooled is not None:
+            lines += ["pooled over cells:", str(self.pooled)]
+        return "\n".join(lines)
+
+
+def matrix_table(states: Sequence[str], matrix: np.ndarray, error: np.ndarray | None = None) -> str:
+    """A matrix as aligned text, with ± where errors are given.
+
+    >>> print(matrix_table(["a", "b"], np.array([[0.9, 0.1], [0.25, 0.75]])))
+         a     b
+    a 0.900 0.100
+    b 0.250 0.750
+    """
+
+    def entry(i: int, j: int) -> str:
+        text = f"{matrix[i, j]:.3f}"
+        if error is not None and np.isfinite(error[i, j]):
+            text += f" ± {error[i, j]:.3f}"
+        return text
+
+    S = len(states)
+    body = [[entry(i, j) for j in range(S)] for i in range(S)]
+    wide = max(len(text) for row in [list(states), *body] for text in row)
+    margin = max(len(s) for s in states)
+    lines = [" ".join([" " * margin, *(f"{s:>{wide}}" for s in states)])]
+    lines += [" ".join([f"{states[i]:<{margin}}", *(f"{x:>{wide}}" for x in body[i])]) for i in range(S)]
+    return "\n".join(lines)
+
+
+def _plain(value: Any) -> Any:
+    """Arrays and numpy numbers as lists and numbers, with None for NaN and infinities."""
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value
+
+
+def _array(value: Any) -> np.ndarray:
+    return np.array(value, np.float64)

@@ -1,0 +1,111 @@
+"""Files of named arrays: versioned, checksummed, without pickle.
+
+Layout: magic, format version, header length, JSON header, raw little-endian array bytes, and the
+SHA-256 of everything before it. Any flipped, missing or extra byte is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import struct
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from aggmc_beam.errors import InputError
+
+MAGIC = b"AGGMC\r\n\x00"
+VERSION = 1
+_PREFIX = struct.Struct("<8sII")
+_DIGEST_BYTES = 32
+_DTYPES = {"<f8", "<i8"}
+
+Arrays = Mapping[str, np.ndarray]
+
+
+def pack(kind: str, meta: Mapping[str, Any], arrays: Arrays) -> bytes:
+    """Bytes that `unpack` turns back into the same `meta` and `arrays` (float64 or int64).
+
+    >>> meta, arrays = unpack(pack("demo", {"S": 2}, {"x": np.eye(2)}), "demo")
+    >>> meta["S"], float(arrays["x"].trace())
+    (2, 2.0)
+    """
+    listing, chunks = [], []
+    for name, array in arrays.items():
+        array = np.asarray(array)
+        if array.dtype.str not in _DTYPES:
+            raise InputError(f"array {name!r} has type {array.dtype}; float64 or int64 is stored")
+        listing.append([name, array.dtype.str, list(array.shape)])
+        chunks.append(array.tobytes())
+    header = json.dumps({"kind": kind, "meta": dict(meta), "arrays": listing}).encode()
+    body = b"".join([_PREFIX.pack(MAGIC, VERSION, len(header)), header, *chunks])
+    return body + hashlib.sha256(body).digest()
+
+
+def unpack(
+    data: bytes, kind: str, source: str = "these bytes"
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The `meta` and `arrays` given to `pack`; `InputError` if damaged, foreign or of another kind."""
+    header, arrays = _parse(data, source)
+    if header["kind"] != kind:
+        raise InputError(f"{source} holds {header['kind']!r}, but {kind!r} is needed here")
+    return header["meta"], arrays
+
+
+def kind_of(data: bytes, source: str = "these bytes") -> str:
+    """Which kind of value is stored, after the checksum has been checked."""
+    return str(_parse(data, source)[0]["kind"])
+
+
+def _parse(data: bytes, source: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    if len(data) < _PREFIX.size + _DIGEST_BYTES or data[: len(MAGIC)] != MAGIC:
+        raise InputError(
+            f"{source} is not an aggmc file; give one that was written by save() or by a run with "
+            "output.moments"
+        )
+    body, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
+    _, version, length = _PREFIX.unpack_from(body)
+    if hashlib.sha256(body).digest() != digest:
+        raise InputError(f"{source} is damaged: its checksum does not match; restore or recompute it")
+    if version != VERSION:
+        raise InputError(
+            f"{source} has format version {version}, this release reads {VERSION}; "
+            "read it with the release that wrote it"
+        )
+    offset = _PREFIX.size + length
+    header = json.loads(body[_PREFIX.size : offset])
+    arrays = {}
+    for name, dtype, shape in header["arrays"]:
+        count = math.prod(shape)
+        arrays[name] = np.frombuffer(body, dtype, count, offset).reshape(shape).copy()
+        offset += count * 8
+    return header, arrays
+
+
+def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write beside the target, then rename: readers see the old file or the new one, never half."""
+    target = Path(path)
+    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """The file's bytes; a missing or unreadable file is an `InputError` that names it."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read {os.fspath(path)!r}: {error.strerror}") from error

@@ -1,0 +1,28 @@
+"""Packaging. Dataflow workers install this package, so the core stays light."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+VERSION = re.search(r'__version__ = "(.+)"', (HERE / "aggmc_beam/__init__.py").read_text()).group(1)
+
+CORE = ["numpy>=1.26,<3", "scipy>=1.11,<2"]
+TEST = ["hypothesis>=6.100,<7", "pytest>=8,<10", "pytest-xdist>=3.5,<4"]
+LINT = ["mypy>=1.10,<3", "ruff>=0.6,<1"]
+BUILD = ["setuptools>=68,<83", "wheel>=0.43,<1"]
+
+setup(
+    name="aggmc-beam",
+    version=VERSION,
+    description="Transition matrices of Markov chains from noisy aggregate counts",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.10",
+    packages=find_packages(include=["aggmc_beam", "aggmc_beam.*"]),
+    package_data={"aggmc_beam": ["py.typed"]},
+    install_requires=CORE,
+    extras_require={"test": TEST, "dev": TEST + LINT + BUILD},
+)

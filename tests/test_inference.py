@@ -1,0 +1,79 @@
+import numpy as np
+import pytest
+from oracle import assert_same_moments
+
+import aggmc_beam as am
+from aggmc_beam.digest import add_moments
+from aggmc_beam.inference import jackknife, leave_one_out, student_quantile
+
+NOISE = am.Binomial(0.5)
+
+
+def test_leaving_one_out_is_the_sum_of_the_others():
+    y = np.random.default_rng(0).normal(50, 5, (5, 8, 3))
+    parts = [am.Moments.of(y[k : k + 1]) for k in range(5)]
+    for g, found in enumerate(leave_one_out(parts)):
+        assert_same_moments(found, add_moments(3, parts[:g] + parts[g + 1 :]))
+
+
+def test_the_jackknife_of_a_mean_is_its_textbook_error_also_for_unequal_groups():
+    rng = np.random.default_rng(1)
+    sizes = np.array([5, 1, 9, 3, 2, 7, 4, 6, 8, 5] * 20)
+    errors, spread = [], []
+    for _ in range(200):
+        groups = [rng.normal(0, 1, m) for m in sizes]
+        n, total = sizes.sum(), sum(g.sum() for g in groups)
+        reduced = np.array([(total - g.sum()) / (n - len(g)) for g in groups])
+        errors.append(jackknife(np.array(total / n), reduced, sizes / n))
+        spread.append(total / n)
+    assert np.mean(errors) == pytest.approx(1 / np.sqrt(sizes.sum()), rel=0.03)
+    assert np.mean(errors) == pytest.approx(np.std(spread), rel=0.15)
+
+
+def test_quantiles_are_those_of_the_t_distribution():
+    assert student_quantile(0.95, 10) == pytest.approx(2.228139, abs=1e-6)
+    assert np.isnan(student_quantile(0.95, 0))
+
+
+def coverage(K, T, runs, seed):
+    inside = []
+    for run in range(runs):
+        y, truth = am.simulate(steps=T, realizations=K, noise=NOISE, seed=seed + run, ensemble="regular")
+        lower, upper = am.estimate(y, noise=NOISE, population=100, estimator="mom").interval(0.95)
+        P = truth.transition_matrix
+        inside.append(np.mean((lower <= P) & (upper >= P)))
+    return np.mean(inside)
+
+
+@pytest.mark.parametrize(("K", "T", "seed"), [(50, 200, 100), (1, 10_000, 200)])
+def test_intervals_cover_at_their_level_over_realizations_and_over_time_blocks(K, T, seed):
+    assert 0.93 < coverage(K, T, 40, seed) < 0.97
+
+
+def test_an_estimated_population_widens_the_interval():
+    y, _ = am.simulate(states=3, precision=3.0, steps=100, realizations=20, noise=NOISE, seed=1)
+    known = am.estimate(y, noise=NOISE, population=100, estimator="mom")
+    found = am.estimate(y, noise=am.Binomial("estimate"), estimator="mom")
+    assert found.population == pytest.approx(100, rel=0.2)
+    assert found.noise.alpha == pytest.approx(0.5, rel=0.2)
+    assert np.all(found.standard_error > 0)
+    relative = found.diagnostics["population"]["alpha_error"] / found.noise.alpha
+    assert 0.01 < relative < 0.2
+    assert found.standard_error.mean() > known.standard_error.mean()
+
+
+def test_around_a_constrained_estimate_the_interval_is_that_of_mom_cut_to_probabilities():
+    y, _ = am.simulate(states=4, steps=60, realizations=5, noise=NOISE, seed=2)
+    raw = am.estimate(y, noise=NOISE, population=100, estimator="mom")
+    cut = am.estimate(y, noise=NOISE, population=100, estimator="simplex")
+    for a, b in zip(raw.interval(), cut.interval(), strict=True):
+        np.testing.assert_allclose(np.clip(a, 0, 1), b, atol=1e-12)
+    assert cut.diagnostics["interval"]["of"] == "mom"
+
+
+def test_one_group_gives_no_interval_and_bare_moments_neither():
+    y, _ = am.simulate(states=3, steps=3, seed=3)
+    short = am.estimate(y, population=100, estimator="mom")
+    assert np.isnan(short.standard_error).all()
+    bare = am.estimate(am.Moments.of(y), population=100, estimator="mom")
+    assert np.isnan(bare.interval()[0]).all()
