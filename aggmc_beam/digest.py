@@ -30,6 +30,44 @@ Cell = int
 Replicate = int
 
 
+@dataclass(frozen=True)
+class Replicates:
+    """The rule by which records fall into jackknife groups; every engine uses the same.
+
+    Realizations, numbered, are dealt out in turn over `groups`. With `per_key` above 1 each is cut
+    into that many blocks of time over `span` steps from `start`; neighbouring blocks depend on each
+    other only through their borders.
+
+    >>> Replicates.plan(K=1, T=6, groups=3).labels(np.zeros(6, int), np.arange(6)).tolist()
+    [0, 0, 1, 1, 2, 2]
+    """
+
+    groups: int
+    per_key: int = 1
+    span: int = 1
+    start: int = 0
+
+    @classmethod
+    def plan(
+        cls, K: int, T: int, groups: int = REPLICATES, start: int = 0, blocks: bool = True
+    ) -> Replicates:
+        """For K realizations of about T steps: by realization, or with fewer than `FEW` by block."""
+        if groups < 1:
+            raise InputError(f"replicates must be at least 1; got {groups}")
+        if not blocks or K >= min(FEW, groups):
+            return cls(groups)
+        # A block of a single step would be all border.
+        per_key = max(1, min(-(-groups // K), T // 2))
+        return cls(K * per_key, per_key, T, start)
+
+    def labels(self, key: np.ndarray, time: np.ndarray) -> np.ndarray:
+        """The group of each record, given its realization's number and its step."""
+        if self.per_key == 1:
+            return np.asarray(key % self.groups)
+        block = (time - self.start) * self.per_key // self.span
+        return np.asarray((key * self.per_key + block) % self.groups)
+
+
 @dataclass(frozen=True, eq=False)
 class Digest:
     """The sums of a data set, by cell and replicate. `+` joins parts that share no record.
@@ -67,9 +105,8 @@ class Digest:
         block = Block(counts[seen], time, key, None if weight is None else weight[key])
         chain = chain or Stationary()
         # At a single step only the realizations can be told apart.
-        blocks = not isinstance(chain, EachStep)
-        replicate = replicate_labels(key, time, K, T, replicates, blocks)
-        return cls.of_block(block, chain, replicate)
+        rule = Replicates.plan(K, T, replicates, blocks=not isinstance(chain, EachStep))
+        return cls.of_block(block, chain, rule.labels(key, time))
 
     @classmethod
     def of_block(cls, block: Block, chain: Chain, replicate: np.ndarray) -> Digest:
@@ -167,25 +204,6 @@ class Digest:
             profiles[replicate] = Profile(width, *columns)
             start += length
         return cls(meta["S"], dict(zip(keys, unpack_moments(arrays), strict=True)), profiles)
-
-
-def replicate_labels(
-    key: np.ndarray, time: np.ndarray, K: int, T: int, replicates: int, blocks: bool = True
-) -> np.ndarray:
-    """The jackknife group of each record: its realization, or with few of them its time block.
-
-    Realizations are dealt out in turn. With fewer than `FEW`, each is cut into as many blocks as
-    make about `replicates` groups in all; neighbouring blocks depend on each other only through
-    their borders.
-
-    >>> replicate_labels(np.zeros(6, int), np.arange(6), K=1, T=6, replicates=3).tolist()
-    [0, 0, 1, 1, 2, 2]
-    """
-    if not blocks or min(FEW, replicates) <= K:
-        return np.asarray(key % replicates)
-    # A block of a single step would be all border.
-    per_key = max(1, min(-(-replicates // K), T // 2))
-    return np.asarray(key * per_key + time * per_key // T)
 
 
 def add_moments(S: int, items: Iterable[Moments]) -> Moments:

@@ -7,7 +7,7 @@ from test_moments import array_records
 
 import aggmc_beam as am
 from aggmc_beam.chain import as_chain
-from aggmc_beam.digest import replicate_labels
+from aggmc_beam.digest import Replicates
 from aggmc_beam.pairing import Block
 from aggmc_beam.profile import LEFT1, MAX_BINS, RECORDS, RIGHT1, Profile
 
@@ -100,11 +100,14 @@ def test_a_long_profile_is_bounded_and_does_not_depend_on_the_order_of_merging(T
 
 def test_few_realizations_are_cut_into_blocks_of_time_and_many_are_dealt_out():
     key, time = np.divmod(np.arange(3 * 100), 100)
-    few = replicate_labels(key, time, 3, 100, 50)
+    few = Replicates.plan(3, 100, 50).labels(key, time)
     assert len(np.unique(few)) == 51
     assert all(len(np.unique(key[few == g])) == 1 for g in np.unique(few))
     key, time = np.divmod(np.arange(120 * 2), 2)
-    many = replicate_labels(key, time, 120, 2, 50)
+    many = Replicates.plan(120, 2, 50).labels(key, time)
     assert np.array_equal(np.bincount(many) // 2, [3] * 20 + [2] * 30)
-    short = replicate_labels(np.array([0, 0, 0]), np.arange(3), 1, 3, 50)
-    assert short.tolist() == [0, 0, 0]
+    assert Replicates.plan(1, 3, 50).labels(np.zeros(3, int), np.arange(3)).tolist() == [0, 0, 0]
+    shifted = Replicates.plan(3, 100, 50, start=1000).labels(key[:10], time[:10] + 1000)
+    assert np.array_equal(shifted, Replicates.plan(3, 100, 50).labels(key[:10], time[:10]))
+    with pytest.raises(am.InputError, match="at least 1"):
+        Replicates.plan(3, 100, 0)
