@@ -7,6 +7,7 @@ replicate. Replicates are the groups of the jackknife; they also spread the work
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
@@ -109,23 +110,26 @@ class Digest:
         return cls.of_block(block, chain, rule.labels(key, time))
 
     @classmethod
-    def of_block(cls, block: Block, chain: Chain, replicate: np.ndarray) -> Digest:
-        """The digest of a block whose rows have these cells and replicates."""
+    def of_block(
+        cls, block: Block, chain: Chain, replicate: np.ndarray, firsts: np.ndarray | None = None
+    ) -> Digest:
+        """The digest of a block whose rows have these cells and replicates.
+
+        `firsts` are the rows at which a realization is met for the first time, by default its first
+        row in the block; each realization is counted there, once.
+        """
         cells, cell_at = np.unique(chain.cells(block.time), return_inverse=True)
         G = int(replicate.max(initial=0)) + 1
         parts = {
             (int(cells[label // G]), label % G): moments
             for label, moments in labelled_moments(block, cell_at * G + replicate).items()
         }
-        # Each realization is counted once, where its first record is.
-        if block.key is None:
-            firsts = np.zeros(min(1, len(block.time)), int)
-        else:
-            firsts = np.unique(block.key, return_index=True)[1]
-        for row in firsts:
-            at = int(cells[cell_at[row]]), int(replicate[row])
-            counts = parts[at].counts + Counts(realizations=1)
-            parts[at] = replace(parts[at], counts=counts)
+        if firsts is None:
+            firsts = _firsts(block)
+        for at, number in Counter((cell_at[firsts] * G + replicate[firsts]).tolist()).items():
+            place = int(cells[at // G]), at % G
+            counts = parts[place].counts + Counts(realizations=number)
+            parts[place] = replace(parts[place], counts=counts)
         return cls(block.values.shape[1], parts, Profile.labelled(block, replicate))
 
     @cached_property
@@ -172,12 +176,23 @@ class Digest:
     def load(cls, path: str | os.PathLike[str]) -> Digest:
         return cls.from_bytes(storage.read_bytes(path), os.fspath(path))
 
+    def counted(self, counts: Counts) -> Digest:
+        """With more counts, which belong to no cell in particular; they are kept with the first."""
+        at = min(self.parts, default=(0, 0))
+        moments = self.parts.get(at, Moments.zero(self.states))
+        changed = replace(moments, counts=moments.counts + counts)
+        return replace(self, parts={**self.parts, at: changed})
+
     def to_bytes(self) -> bytes:
+        return storage.pack(KIND, {"S": self.states}, self.to_arrays())
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Everything but the number of states, for `storage.pack`."""
         parts = sorted(self.parts)
         profiles = sorted(self.profiles)
         steps = [self.profiles[r] for r in profiles]
-        arrays = {
-            **pack_moments([self.parts[p] for p in parts]),
+        return {
+            **(pack_moments([self.parts[p] for p in parts]) if parts else {}),
             "parts": np.array(parts, np.int64).reshape(-1, 2),
             "profiles": np.array(
                 [(r, p.width, len(p.bins)) for r, p in zip(profiles, steps, strict=True)], np.int64
@@ -189,11 +204,15 @@ class Digest:
                 for name in ("bins", "number", "weight", "means")
             },
         }
-        return storage.pack(KIND, {"S": self.states}, arrays)
 
     @classmethod
     def from_bytes(cls, data: bytes, source: str = "these bytes") -> Digest:
         meta, arrays = storage.unpack(data, KIND, source)
+        return cls.from_arrays(meta["S"], arrays)
+
+    @classmethod
+    def from_arrays(cls, S: int, arrays: storage.Arrays) -> Digest:
+        """The inverse of `to_arrays`."""
         keys = [(int(c), int(r)) for c, r in arrays["parts"]]
         profiles, start = {}, 0
         for replicate, width, length in arrays["profiles"].tolist():
@@ -203,7 +222,15 @@ class Digest:
             )
             profiles[replicate] = Profile(width, *columns)
             start += length
-        return cls(meta["S"], dict(zip(keys, unpack_moments(arrays), strict=True)), profiles)
+        moments = unpack_moments(arrays) if keys else []
+        return cls(S, dict(zip(keys, moments, strict=True)), profiles)
+
+
+def _firsts(block: Block) -> np.ndarray:
+    """The first row of each realization."""
+    if block.key is None:
+        return np.zeros(min(1, len(block.time)), int)
+    return np.asarray(np.unique(block.key, return_index=True)[1])
 
 
 def add_moments(S: int, items: Iterable[Moments]) -> Moments:

@@ -23,9 +23,8 @@ from aggmc_beam.observations import (
     check_populations,
     check_states,
     constant_totals,
-    map_records,
 )
-from aggmc_beam.resolve import Mapped
+from aggmc_beam.prepare import Preparation, mean_population
 from aggmc_beam.result import Estimate, Estimates
 
 
@@ -96,22 +95,23 @@ def _estimate_array(
     counts: np.ndarray, population: Any, settings: Settings, replicates: int
 ) -> Estimate | Estimates:
     _, T, S = counts.shape
-    noise = settings.noise
-    N = _known_populations(counts, population, noise)
+    N = _known_populations(counts, population, settings.noise)
     if N is not None:
-        check_exact_totals(counts, N, noise)
-    weighted = N is not None and bool(np.ptp(N) > 0)
-    if noise.is_known:
-        noise.at(0).matrix(S)  # raises if the model does not fit the number of states
-    if noise.varies or (weighted and np.any(noise.offset(S) != 0)):
-        counts, noise = map_records(counts, noise), Mapped(noise, T)
-    scalar = "estimate" if N is None else float(N.mean())
-    if weighted:
-        assert N is not None
-        counts = counts / N[:, None, None]
+        check_exact_totals(counts, N, settings.noise)
+    preparation = Preparation.plan(settings.noise, N, S)
+    if preparation.weighted or preparation.undo:
+        seen = ~np.isnan(counts).any(2)
+        key, time = np.nonzero(seen)
+        counts = counts.copy()
+        counts[seen] = preparation.values(counts[seen], time, None if N is None else N[key])
     assert not isinstance(settings.chain, str)
-    digest = Digest.of(counts, settings.chain, N if weighted else None, replicates)
-    settings = replace(settings, noise=noise, population=scalar, weighted=weighted)
+    digest = Digest.of(counts, settings.chain, N if preparation.weighted else None, replicates)
+    settings = replace(
+        settings,
+        noise=preparation.remaining_noise(0, T),
+        population=mean_population(population, N),
+        weighted=preparation.weighted,
+    )
     return estimate_digest(digest, settings)
 
 

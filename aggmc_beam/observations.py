@@ -90,13 +90,3 @@ def constant_totals(counts: np.ndarray) -> np.ndarray | None:
     totals = counts.sum(2)
     low, high = np.nanmin(totals, 1), np.nanmax(totals, 1)
     return low if np.allclose(low, high, rtol=1e-9, atol=0) else None
-
-
-def map_records(counts: np.ndarray, noise: Noise) -> np.ndarray:
-    """x_t = A_t^-1 (y_t - b_t), for noise models that change from step to step."""
-    _, T, S = counts.shape
-    mapped = np.empty_like(counts)
-    for t in range(T):
-        at = noise.at(t)
-        mapped[:, t] = np.linalg.solve(at.matrix(S), (counts[:, t] - at.offset(S)).T).T
-    return mapped

@@ -33,10 +33,11 @@ class Resolved:
 @dataclass(frozen=True)
 class Mapped(Noise):
     """Records that were mapped by x_t = A_t^-1 (y_t - b_t): A = I, and the mean of their noise
-    covariances over the steps."""
+    covariances over the steps, counted from `start`."""
 
     original: Noise
     steps: int
+    start: int = 0
 
     name: ClassVar[str] = "mapped"
 
@@ -47,7 +48,7 @@ class Mapped(Noise):
     def covariance(self, mean: ArrayLike) -> NDArray[np.float64] | None:
         S = len(np.asarray(mean))
         total = np.zeros((S, S))
-        for t in range(self.steps):
+        for t in range(self.start, self.start + self.steps):
             at = self.original.at(t)
             covariance = at.covariance(mean)
             if covariance is None:

@@ -1,0 +1,304 @@
+"""Tracks: what many realizations must remember so that their records may come in any order.
+
+The same bookkeeping as `Track`, for all realizations at once and without a loop over them. A record
+is named by one integer, its place on a line on which the realizations' steps are laid end to end with
+a margin in between; covered steps are intervals of that line, and neighbours are one or two apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from aggmc_beam.errors import InputError
+from aggmc_beam.pairing import Block
+
+#: Free places between realizations, so that no record is the neighbour of another realization's.
+_MARGIN = 4
+_LIMIT = 2**62
+
+
+class Taken(NamedTuple):
+    """What `Tracks.take` made of a block.
+
+    `block` holds the new records with their open neighbours, in order; `firsts` its rows at which a
+    realization is met for the first time; `repeated` the positions, in the given arrays, of records
+    that were dropped because their step is covered, and `conflicting` those of them that are known
+    to differ from the record that was kept.
+    """
+
+    block: Block
+    firsts: np.ndarray
+    repeated: np.ndarray
+    conflicting: np.ndarray
+
+
+@dataclass(frozen=True)
+class Line:
+    """Places of (key, time) on one line."""
+
+    start: int
+    width: int
+
+    @classmethod
+    def over(cls, *records: tuple[np.ndarray, np.ndarray]) -> Line:
+        """A line on which all these (key, time) have places of their own."""
+        filled = [(key, time) for key, time in records if len(time)]
+        if not filled:
+            return cls(0, 1 + _MARGIN)
+        start = min(int(time.min()) for _, time in filled)
+        stop = max(int(time.max()) for _, time in filled)
+        width = stop - start + 1 + _MARGIN
+        keys = max(int(key.max()) for key, _ in filled) + 1
+        if keys * width >= _LIMIT:
+            raise InputError(
+                f"times run from step {start} to step {stop}, too far to be steps of one process; "
+                "check the time column and its step"
+            )
+        return cls(start, width)
+
+    def places(self, key: np.ndarray, time: np.ndarray) -> np.ndarray:
+        return np.asarray(key * self.width + (time - self.start))
+
+    def key(self, place: np.ndarray) -> np.ndarray:
+        return np.asarray(place // self.width)
+
+    def time(self, place: np.ndarray) -> np.ndarray:
+        return np.asarray(place % self.width + self.start)
+
+
+@dataclass
+class Tracks:
+    """Covered steps as intervals (key, start, stop), and the open records (key, time, values, weight).
+
+    A record within two steps of an uncovered step is open; all others are forgotten.
+
+    >>> tracks = Tracks.empty(2)
+    >>> taken = tracks.take(np.array([0, 0]), np.array([0, 2]), np.array([[3.0, 1], [1, 3]]))
+    >>> len(taken.block.time), tracks.stop.tolist()
+    (2, [0, 2])
+    >>> again = tracks.take(np.array([0, 0]), np.array([1, 2]), np.array([[2.0, 2], [9, 3]]))
+    >>> again.block.settled.tolist(), again.repeated.tolist(), again.conflicting.tolist()
+    ([1, 0, 1], [1], [1])
+    """
+
+    states: int
+    key: np.ndarray
+    start: np.ndarray
+    stop: np.ndarray
+    open_key: np.ndarray
+    open_time: np.ndarray
+    open_values: np.ndarray
+    open_weight: np.ndarray
+
+    @classmethod
+    def empty(cls, S: int) -> Tracks:
+        none = np.zeros(0, np.int64)
+        return cls(S, none, none, none, none, none, np.zeros((0, S)), np.zeros(0))
+
+    def take(
+        self, key: np.ndarray, time: np.ndarray, values: np.ndarray, weight: np.ndarray | None = None
+    ) -> Taken:
+        """Take records in any order: key [n] small integers, time [n], values [n, S], weight [n].
+
+        Of records with the same key and time the first is kept, within a block and between blocks.
+        """
+        line = Line.over((key, time), (self.key, self.start), (self.key, self.stop))
+        place = line.places(key, time)
+        order = np.arange(len(place))
+        if np.any(np.diff(place) <= 0):
+            order = np.argsort(place, kind="stable")
+        ordered = place[order]
+        first = np.concatenate([[True], np.diff(ordered) > 0])[: len(ordered)]
+        starts, stops = line.places(self.key, self.start), line.places(self.key, self.stop)
+        fresh = first & ~_inside(ordered, starts, stops)
+        opened = line.places(self.open_key, self.open_time)
+        repeated = order[~fresh]
+        conflicting = self._conflicts(place, values, order, fresh, opened)
+        kept = order[fresh]
+        known = np.isin(line.key(place[kept]), np.unique(self.key))
+        block, rows = self._join(line, place[kept], values[kept], _at(weight, kept), opened)
+        self._cover(line, place[kept], starts, stops)
+        self._open(line, opened, place[kept], values[kept], _at(weight, kept))
+        new = np.flatnonzero(~known)
+        heads = new[np.unique(line.key(place[kept[new]]), return_index=True)[1]]
+        return Taken(block, rows[heads], np.sort(repeated), np.sort(conflicting))
+
+    def _conflicts(
+        self,
+        place: np.ndarray,
+        values: np.ndarray,
+        order: np.ndarray,
+        fresh: np.ndarray,
+        opened: np.ndarray,
+    ) -> np.ndarray:
+        """Dropped records whose values differ from the kept one, as far as that is remembered."""
+        dropped = order[~fresh]
+        if not len(dropped):
+            return np.asarray(dropped)
+        kept = order[fresh]
+        known = np.concatenate([place[kept], opened])
+        rows = np.concatenate([values[kept], self.open_values])
+        by = np.argsort(known, kind="stable")
+        at = np.searchsorted(known[by], place[dropped])
+        at = np.minimum(at, len(known) - 1)
+        met = known[by][at] == place[dropped] if len(known) else np.zeros(len(dropped), bool)
+        differs = np.zeros(len(dropped), bool)
+        differs[met] = (rows[by[at[met]]] != values[dropped[met]]).any(1)
+        return np.asarray(dropped[differs])
+
+    def _join(
+        self,
+        line: Line,
+        place: np.ndarray,
+        values: np.ndarray,
+        weight: np.ndarray | None,
+        opened: np.ndarray,
+    ) -> tuple[Block, np.ndarray]:
+        """New records and their open neighbours in one block; and the rows of the new records."""
+        near = np.zeros(len(opened), bool)
+        for distance in (-2, -1, 1, 2):
+            near |= _member(opened + distance, place)
+        everywhere = np.concatenate([place, opened[near]])
+        order = np.argsort(everywhere, kind="stable")
+        settled = (order >= len(place)).astype(np.int64)
+        whole = None
+        if weight is not None:
+            whole = np.concatenate([weight, self.open_weight[near]])[order]
+        block = Block(
+            np.concatenate([values, self.open_values[near]])[order],
+            line.time(everywhere[order]),
+            line.key(everywhere[order]),
+            whole,
+            settled if near.any() else None,
+        )
+        return block, np.flatnonzero(settled == 0)
+
+    def _cover(self, line: Line, place: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> None:
+        breaks = np.flatnonzero(np.diff(place) != 1)
+        heads = place[np.concatenate([[0], breaks + 1])] if len(place) else place
+        tails = place[np.concatenate([breaks, [len(place) - 1]])] if len(place) else place
+        starts, stops = _union(np.concatenate([starts, heads]), np.concatenate([stops, tails]))
+        self.key, self.start, self.stop = line.key(starts), line.time(starts), line.time(stops)
+
+    def _open(
+        self,
+        line: Line,
+        opened: np.ndarray,
+        place: np.ndarray,
+        values: np.ndarray,
+        weight: np.ndarray | None,
+    ) -> None:
+        starts, stops = line.places(self.key, self.start), line.places(self.key, self.stop)
+        old, new = _is_open(opened, starts, stops), _is_open(place, starts, stops)
+        everywhere = np.concatenate([opened[old], place[new]])
+        order = np.argsort(everywhere, kind="stable")
+        weights = np.ones(int(new.sum())) if weight is None else weight[new]
+        self.open_key, self.open_time = line.key(everywhere[order]), line.time(everywhere[order])
+        self.open_values = np.concatenate([self.open_values[old], values[new]])[order]
+        self.open_weight = np.concatenate([self.open_weight[old], weights])[order]
+
+    def merge(self, other: Tracks) -> tuple[Block, int, int]:
+        """Take over other tracks of the same keys; the block of pairs between them, the number of
+        realizations that both have, and the number of steps that both cover.
+
+        Steps that both cover were summed twice before they met; that cannot be undone.
+        """
+        line = Line.over((self.key, self.start), (self.key, self.stop), (other.key, other.start),
+                         (other.key, other.stop))  # fmt: skip
+        mine = line.places(self.key, self.start), line.places(self.key, self.stop)
+        theirs = line.places(other.key, other.start), line.places(other.key, other.stop)
+        a = line.places(self.open_key, self.open_time)
+        b = line.places(other.open_key, other.open_time)
+        lone_a, lone_b = ~_inside(a, *theirs), ~_inside(b, *mine)
+        everywhere = np.concatenate([a[lone_a], b[lone_b]])
+        order = np.argsort(everywhere, kind="stable")
+        values = np.concatenate([self.open_values[lone_a], other.open_values[lone_b]])[order]
+        weight = np.concatenate([self.open_weight[lone_a], other.open_weight[lone_b]])[order]
+        marks = np.where(order < lone_a.sum(), 1, 2)
+        place = everywhere[order]
+        block = Block(values, line.time(place), line.key(place), weight, marks)
+        size = _size(*mine) + _size(*theirs)
+        starts, stops = _union(np.concatenate([mine[0], theirs[0]]), np.concatenate([mine[1], theirs[1]]))
+        shared = len(np.intersect1d(self.key, other.key))
+        self.key, self.start, self.stop = line.key(starts), line.time(starts), line.time(stops)
+        extra = other.open_values[lone_b], other.open_weight[lone_b]
+        self._open(line, a, b[lone_b], *extra)
+        return block, shared, size - _size(starts, stops)
+
+    def renumbered(self, keys: np.ndarray) -> Tracks:
+        """The tracks of the realizations with keys[k] >= 0, under those keys."""
+        part, rows = keys[self.key] >= 0, keys[self.open_key] >= 0
+        new, opened = keys[self.key[part]], keys[self.open_key[rows]]
+        by = np.lexsort((self.start[part], new))
+        row = np.lexsort((self.open_time[rows], opened))
+        return Tracks(
+            self.states,
+            new[by],
+            self.start[part][by],
+            self.stop[part][by],
+            opened[row],
+            self.open_time[rows][row],
+            self.open_values[rows][row],
+            self.open_weight[rows][row],
+        )
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        return {
+            "covered": np.column_stack([self.key, self.start, self.stop]).astype(np.int64),
+            "open": np.column_stack([self.open_key, self.open_time]).astype(np.int64),
+            "open_values": self.open_values,
+            "open_weight": self.open_weight,
+        }
+
+    @classmethod
+    def from_arrays(cls, S: int, arrays: dict[str, np.ndarray]) -> Tracks:
+        key, start, stop = arrays["covered"].T
+        open_key, open_time = arrays["open"].T
+        rows = arrays["open_values"], arrays["open_weight"]
+        return cls(S, key, start, stop, open_key, open_time, *rows)
+
+
+def _at(weight: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
+    return None if weight is None else weight[rows]
+
+
+def _member(place: np.ndarray, among: np.ndarray) -> np.ndarray:
+    """Whether each place is found in the sorted array `among`."""
+    if not len(among):
+        return np.zeros(len(place), bool)
+    at = np.minimum(np.searchsorted(among, place), len(among) - 1)
+    return np.asarray(among[at] == place)
+
+
+def _inside(place: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+    """Whether each place lies in one of the sorted intervals."""
+    if not len(starts):
+        return np.zeros(len(place), bool)
+    at = np.searchsorted(starts, place, "right") - 1
+    return np.asarray((at >= 0) & (place <= stops[np.maximum(at, 0)]))
+
+
+def _is_open(place: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+    """Whether a covered place has an uncovered one within two steps."""
+    if not len(place):
+        return np.zeros(0, bool)
+    at = np.searchsorted(starts, place, "right") - 1
+    return np.asarray((place - starts[at] < 2) | (stops[at] - place < 2))
+
+
+def _union(starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Intervals in any order, joined wherever they meet or touch."""
+    if not len(starts):
+        return starts, stops
+    order = np.argsort(starts, kind="stable")
+    starts, reach = starts[order], np.maximum.accumulate(stops[order])
+    head = np.concatenate([[True], starts[1:] > reach[:-1] + 1])
+    ends = np.concatenate([np.flatnonzero(head)[1:] - 1, [len(starts) - 1]])
+    return starts[head], reach[ends]
+
+
+def _size(starts: np.ndarray, stops: np.ndarray) -> int:
+    return int((stops - starts + 1).sum())
