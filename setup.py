@@ -9,6 +9,7 @@ HERE = Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (HERE / "aggmc_beam/__init__.py").read_text()).group(1)
 
 CORE = ["numpy>=1.26,<3", "scipy>=1.11,<2"]
+REPORT = ["matplotlib>=3.8,<4"]
 TEST = ["hypothesis>=6.100,<7", "pytest>=8,<10", "pytest-xdist>=3.5,<4"]
 LINT = ["mypy>=1.10,<3", "ruff>=0.6,<1"]
 BUILD = ["setuptools>=68,<83", "wheel>=0.43,<1"]
@@ -22,7 +23,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.10",
     packages=find_packages(include=["aggmc_beam", "aggmc_beam.*"]),
-    package_data={"aggmc_beam": ["py.typed"]},
+    package_data={"aggmc_beam": ["py.typed", "report/page.css", "report/page.js"]},
     install_requires=CORE,
-    extras_require={"test": TEST, "dev": TEST + LINT + BUILD},
+    extras_require={"report": REPORT, "test": TEST, "dev": REPORT + TEST + LINT + BUILD},
 )

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from aggmc_beam.errors import InputError
 from aggmc_beam.inference import student_quantile
 from aggmc_beam.noise import Noise, noise_from_dict
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +116,12 @@ class Estimate:
         except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
             raise InputError(f"this is not an estimate as written by to_json: {error!r}") from error
 
+    def plot(self, ax: Axes | None = None) -> Figure:
+        """The matrix as a heat map, in `ax` if given; needs matplotlib (the extra `report`)."""
+        from aggmc_beam.report.plot import plot_matrix
+
+        return plot_matrix(self, ax)
+
     def __str__(self) -> str:
         where = "" if self.cell is None else f", cell {self.cell}"
         head = (
@@ -167,6 +177,12 @@ class Estimates(Sequence[Estimate]):
     def to_json(self) -> str:
         """One line of JSON per estimate."""
         return "\n".join(e.to_json() for e in self.items)
+
+    def plot(self, entries: Sequence[tuple[int, int]] | None = None) -> Figure:
+        """Entries (i, j) over the cells with intervals, by default the six that change most."""
+        from aggmc_beam.report.plot import plot_series
+
+        return plot_series(self, entries)
 
     def __str__(self) -> str:
         lines = [f"{len(self)} transition matrices, cells {self.items[0].cell} to {self.items[-1].cell}"]

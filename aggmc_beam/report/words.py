@@ -1,0 +1,251 @@
+"""Diagnostics in plain words: what was assumed, what was found, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from aggmc_beam.report.collection import Item
+from aggmc_beam.report.outline import plain, rows
+
+#: Fewer jackknife groups than this give intervals that are themselves uncertain.
+FEW_GROUPS = 10
+#: An interval wider than this says little about an entry.
+WIDE = 0.3
+#: Above this condition number, noise in the counts is blown up in the estimate.
+ILL = 1e4
+
+_ADDED = "Noise of mean zero and {} was added to every count."
+_NOISE = {
+    "exact": "Counts are complete: everyone is counted, in the right state, at every step.",
+    "binomial": "Everyone is seen with probability {alpha}, independently of others and of the state.",
+    "detection": "Everyone is seen with a probability that depends on the state: {alpha}.",
+    "poisson": "Everyone is counted {alpha} times on average, so perhaps more than once.",
+    "gaussian": _ADDED.format("standard deviation {sigma} (Gaussian)"),
+    "discrete-gaussian": _ADDED.format("standard deviation {sigma} (discrete Gaussian)"),
+    "laplace": _ADDED.format("scale {scale} (Laplace)"),
+    "discrete-laplace": _ADDED.format("scale {scale} (discrete Laplace)"),
+    "linear": "The mean of the counts is a known linear function of the true counts.",
+    "per-step": "The counts of each step have their own noise.",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`tone` is "fine", "look" or "act"; empty texts are left out."""
+
+    topic: str
+    tone: str
+    assumed: str = ""
+    found: str = ""
+    todo: str = ""
+
+
+def findings(x: Item, states: tuple[str, ...]) -> list[Finding]:
+    """What the estimate's diagnostics say, the most pressing first.
+
+    Keys that are not known here are shown as they are.
+    """
+    raw = x.source.get("diagnostics")
+    left = dict(raw) if isinstance(raw, Mapping) else {}
+    found = [
+        _noise(x.source, left.pop("noise_test", None)),
+        _chain(x, left.pop("drift", None)),
+        _population(x.source, left.pop("population", None)),
+        *_rows(left.pop("rows", None)),
+        _interval(x, states, left.pop("interval", None)),
+        _entries(x, left.pop("outside", None), left.pop("condition", None)),
+    ]
+    if left.get("choice") is not None:
+        text, todo, tone = tell(left.pop("choice"))
+        found.append(Finding("Choice of estimator", tone, _ESTIMATOR, text, todo))
+    if left.get("scores") is not None:
+        text, todo, tone = tell(left.pop("scores"))
+        assumed = "Each counts vector is predicted from the one before, by each of the matrices."
+        found.append(Finding("Prediction one step ahead", tone, assumed, text, todo))
+    for key, value in left.items():
+        if value not in (None, [], {}):
+            text, todo, tone = tell(value)
+            found.append(Finding(key.replace("_", " ").capitalize(), tone, "", text, todo))
+    return sorted(found, key=lambda f: ("act", "look", "fine").index(f.tone))
+
+
+_ESTIMATOR = "The form of the estimator was left to the data (auto)."
+
+
+def tell(value: Any) -> tuple[str, str, str]:
+    """Any diagnostic as (found, what to do, tone): its sentences first, then its numbers.
+
+    >>> tell({"why": "The noise fits.", "J": 3.2, "accepted": True})
+    ('The noise fits. J: 3.2; accepted: yes.', '', 'fine')
+    """
+    if not isinstance(value, Mapping):
+        return _sentence(plain(value)), "", "fine"
+    left = dict(value)
+    sentences = [str(left.pop(key)) for key in ("why", "found", "message", "note") if left.get(key)]
+    todo = " ".join(str(left.pop(key)) for key in ("todo", "do", "advice", "hint") if left.get(key))
+    numbers = "; ".join(f"{name.replace('_', ' ')}: {text}" for name, text in rows(left, limit=30))
+    text = " ".join(_sentence(s) for s in [*sentences, numbers] if s)
+    return text, _sentence(todo), _tone(value)
+
+
+def _tone(value: Mapping[str, Any]) -> str:
+    if value.get("tone") in ("fine", "look", "act"):
+        return str(value["tone"])
+    refused = [value.get(key) is False for key in ("accepted", "passed", "ok")]
+    alarmed = [value.get(key) is True for key in ("rejected", "detected", "drifting", "flag", "warning")]
+    chance = next((value[key] for key in ("p", "p_value", "pvalue") if key in value), None)
+    unlikely = isinstance(chance, int | float) and chance < 0.01
+    return "act" if any(refused) or any(alarmed) or unlikely else "fine"
+
+
+def noise_in_words(noise: Any) -> str:
+    """What a noise description says of the counts."""
+    if not isinstance(noise, Mapping):
+        return "The noise model is not recorded."
+    values = {key: plain(value) for key, value in noise.items()}
+    try:
+        return _NOISE[values.get("model", "")].format(**values)
+    except KeyError:
+        return _sentence(f"Noise {plain(noise)}")
+
+
+def _noise(e: Mapping[str, Any], test: Any) -> Finding:
+    found, todo, tone = tell(test) if test is not None else ("Taken as given, not tested.", "", "fine")
+    if tone == "act" and not todo:
+        todo = "Check the noise model and its parameter; a wrong one biases the matrix."
+    return Finding("Noise", tone, noise_in_words(e.get("noise")), found, todo)
+
+
+def _chain(x: Item, drift: Any) -> Finding:
+    found, todo, tone = tell(drift) if drift is not None else ("", "", "fine")
+    if x.position is None:
+        assumed = "One matrix holds at all times, and individuals move independently of each other."
+    else:
+        assumed = "The matrix holds within this cell only; other cells have their own."
+    if tone == "act" and not todo:
+        todo = "Let the chain change with time: chain: {window: ...}, {cycle: ...} or per-step."
+    return Finding("Chain", tone, assumed, found, todo)
+
+
+def _population(e: Mapping[str, Any], note: Any) -> Finding:
+    size = e.get("population")
+    found = "" if size is None else f"{plain(size)} individuals"
+    left = dict(note) if isinstance(note, Mapping) else {} if note is None else {"note": note}
+    error = left.pop("standard_error", None)
+    if found and error is not None:
+        found += f" ± {plain(error)}"
+    method = left.pop("method", None)
+    assumed = "The population is closed: nobody comes or goes"
+    if method == "given":
+        assumed += ". Its size was given."
+    elif method:
+        assumed += f". Its size: {method}."
+    more, todo, tone = tell(left) if left else ("", "", "fine")
+    text = " ".join(part for part in (_sentence(found), more) if part)
+    return Finding("Population", tone, _sentence(assumed), text, todo)
+
+
+def _rows(flags: Any) -> list[Finding]:
+    if not isinstance(flags, list) or not flags:
+        return []
+    made = []
+    kinds = {
+        "never-seen": ("act", "States never seen", "Drop the states, or check their names in the data."),
+        "rare": ("look", "Rare states", "Merge rare states with others, or gather more data."),
+    }
+    for kind in dict.fromkeys(f.get("flag") if isinstance(f, Mapping) else None for f in flags):
+        tone, topic, todo = kinds.get(str(kind), ("look", "Rows", ""))
+        whys = [
+            tell({"why": f.get("why") or plain(f)})[0] if isinstance(f, Mapping) else str(f)
+            for f in flags
+            if (f.get("flag") if isinstance(f, Mapping) else None) == kind
+        ]
+        shown = " ".join(w[:1].upper() + w[1:] for w in whys[:8])
+        if len(whys) > 8:
+            shown += f" And {len(whys) - 8} more states."
+        made.append(Finding(topic, tone, "", shown, todo))
+    return made
+
+
+def _interval(x: Item, states: tuple[str, ...], note: Any) -> Finding:
+    note = note if isinstance(note, Mapping) else {}
+    level, groups = x.source.get("level"), note.get("groups")
+    width = x.upper - x.lower
+    if not np.isfinite(width).any():
+        return Finding(
+            "Intervals",
+            "act",
+            "",
+            "No intervals could be computed: there are too few groups of records to leave one out.",
+            "Give more realizations, or longer ones.",
+        )
+    share = f"{100 * level:g}%" if isinstance(level, int | float) else "The"
+    assumed = f"{share} intervals by leaving out one group of records at a time"
+    if isinstance(groups, int):
+        assumed += f" ({groups} groups)"
+    assumed += "; groups are taken to be independent."
+    middle = float(np.nanmedian(width))
+    found = f"Half of the entries have an interval narrower than {middle:.3g}."
+    if note.get("cut"):
+        found += f" Bounds are those of {note.get('of', 'mom')}, cut to [0, 1]: not centred on the value."
+    wide = [states[i] for i in range(len(states)) if np.nanmax(np.r_[0.0, width[i]]) > WIDE]
+    todo, tone = "", "fine"
+    if wide:
+        some = ", ".join(wide[:6]) + (f" and {len(wide) - 6} more" if len(wide) > 6 else "")
+        found += f" Wide ones (over {WIDE}) are in the rows of: {some}."
+        tone, todo = "look", "Do not read single entries of those rows; more data or fewer states help."
+    if isinstance(groups, int) and groups < FEW_GROUPS:
+        tone = "look"
+        todo = f"Fewer than {FEW_GROUPS} groups: the intervals are rough. " + todo
+    return Finding("Intervals", tone, assumed, found, todo.strip())
+
+
+def _entries(x: Item, outside: Any, condition: Any) -> Finding:
+    count = outside if isinstance(outside, int) else int(((x.P < 0) | (x.P > 1)).sum())
+    found = "All known entries lie between 0 and 1."
+    tone, todo = "fine", ""
+    if count:
+        found = f"{count} of {x.P.size} entries lie outside 0 to 1, as sampling error lets them."
+        tone, todo = "look", "Use the estimator auto or simplex for a matrix of probabilities."
+    if isinstance(condition, int | float):
+        found += f" Condition number {condition:.3g}."
+        if condition > ILL:
+            tone = "look"
+            todo = f"{todo} The larger the condition number, the more noise is blown up; merge states "
+            todo += "that rise and fall together."
+    return Finding("Entries", tone, "", found, todo.strip())
+
+
+def _sentence(text: str) -> str:
+    text = text.strip()
+    return text if not text or text[-1] in ".!?" else text + "."
+
+
+def in_short(x: Item, states: tuple[str, ...]) -> list[str]:
+    """Two or three sentences that a reader in a hurry needs."""
+    P = np.where(x.stationary[:, None] > 0, x.P, np.nan)
+    if not np.isfinite(P).any():
+        return ["No row of the matrix is known."]
+    said = []
+    stay = np.diag(P)
+    moves = np.where(np.eye(len(P), dtype=bool), np.nan, P)
+    if np.isfinite(stay).any():
+        i = int(np.nanargmax(stay))
+        said.append(f"Most likely to stay: {states[i]}, {_percent(x, i, i)} from one step to the next.")
+    if np.isfinite(moves).any():
+        i, j = divmod(int(np.nanargmax(moves)), len(moves))
+        said.append(f"Largest move: {states[i]} → {states[j]}, {_percent(x, i, j)}.")
+    top = int(np.argmax(x.stationary))
+    said.append(f"In the long run {100 * x.stationary[top]:.3g}% are in {states[top]}.")
+    return said
+
+
+def _percent(x: Item, i: int, j: int) -> str:
+    text = f"{100 * x.P[i, j]:.3g}%"
+    if np.isfinite(x.lower[i, j]) and np.isfinite(x.upper[i, j]):
+        text += f" ({100 * x.lower[i, j]:.3g} to {100 * x.upper[i, j]:.3g}%)"
+    return text
