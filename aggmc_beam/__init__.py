@@ -7,6 +7,7 @@ from aggmc_beam.chain import Cycle, Parametric, Window
 from aggmc_beam.digest import Digest
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimate import estimate
+from aggmc_beam.estimators.constraints import Constraints
 from aggmc_beam.moments import Moments
 from aggmc_beam.noise import (
     Binomial,
@@ -29,6 +30,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Binomial",
+    "Constraints",
     "Cycle",
     "Detection",
     "Digest",

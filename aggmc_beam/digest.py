@@ -18,7 +18,7 @@ import numpy as np
 from aggmc_beam import storage
 from aggmc_beam.chain import Chain, EachStep, Stationary
 from aggmc_beam.errors import InputError
-from aggmc_beam.moments import Counts, Moments, pack_moments, unpack_moments
+from aggmc_beam.moments import Counts, Moments, add_moments, pack_moments, unpack_moments
 from aggmc_beam.pairing import Block, labelled_moments
 from aggmc_beam.profile import Profile
 
@@ -231,11 +231,6 @@ def _firsts(block: Block) -> np.ndarray:
     if block.key is None:
         return np.zeros(min(1, len(block.time)), int)
     return np.asarray(np.unique(block.key, return_index=True)[1])
-
-
-def add_moments(S: int, items: Iterable[Moments]) -> Moments:
-    """The sum of any number of moments, none included."""
-    return reduce(lambda a, b: a + b, items, Moments.zero(S))
 
 
 def _merged(a: Mapping[Any, Any], b: Mapping[Any, Any]) -> dict[Any, Any]:

@@ -14,6 +14,7 @@ from aggmc_beam.chain import Chain
 from aggmc_beam.digest import KIND as DIGEST
 from aggmc_beam.digest import REPLICATES, Digest
 from aggmc_beam.errors import InputError
+from aggmc_beam.estimators.constraints import Constraints
 from aggmc_beam.fitting import Settings, estimate_digest
 from aggmc_beam.moments import Moments
 from aggmc_beam.noise import Exact, Noise
@@ -24,6 +25,7 @@ from aggmc_beam.observations import (
     check_states,
     constant_totals,
 )
+from aggmc_beam.outside import add_outside
 from aggmc_beam.prepare import Preparation, mean_population
 from aggmc_beam.result import Estimate, Estimates
 
@@ -38,6 +40,9 @@ def estimate(
     lags: int = 2,
     level: float = 0.95,
     replicates: int = REPLICATES,
+    constraints: Constraints | None = None,
+    open_population: bool = False,
+    outside: str | None = None,
 ) -> Estimate | Estimates:
     """Estimate how individuals move between states from counts of individuals in each state.
 
@@ -45,11 +50,15 @@ def estimate(
         a `Digest` or `Moments`, or the path of a saved one.
     states: S names. noise: how the counts came about (`Exact()` by default). population: N, one
         per realization [K], or "estimate".
-    estimator: "mom", "cls", "corrected-cls", "limle", "naive" or "simplex".
+    estimator: "auto" chooses for the data, and says why in `diagnostics["choice"]`; or "mom", "cls",
+        "corrected-cls", "limle", "naive", "simplex", "fast", "gmm".
     chain: "stationary", "per-step", `Window(size, every)`, `Cycle(period)` or `Parametric(...)`;
         a chain that changes with time gives `Estimates`, one per cell.
     lags: 1 or 2, how far apart the pairs may be that estimators use.
     level: of the intervals. replicates: number of jackknife groups.
+    constraints: what is known of the matrix beforehand, see `Constraints`.
+    open_population: individuals enter and leave, so that totals vary. outside: the name of one more
+        state that holds them, counted as the population less all counts.
 
     >>> import aggmc_beam as am
     >>> P = [[0.9, 0.1], [0.3, 0.7]]
@@ -65,9 +74,15 @@ def estimate(
     noise = Exact() if noise is None else noise
     if not isinstance(noise, Noise):
         raise InputError(f"noise must be a noise model such as Binomial(0.5); got {noise!r}")
-    if lags not in (1, 2):
-        raise InputError(f"lags must be 1 or 2; got {lags!r}")
-    settings = Settings(noise, "estimate", estimator, chain, level)
+    settings = Settings(
+        noise,
+        estimator=estimator,
+        chain=chain,
+        level=level,
+        lags=lags,
+        constraints=constraints,
+        open_population=open_population,
+    )
     if isinstance(data, str | os.PathLike):
         data = load(data)
     if isinstance(data, Moments):
@@ -79,6 +94,14 @@ def estimate(
         return estimate_digest(data, replace(settings, population=population, states=names))
     counts = check_counts(data)
     names = check_states(states, counts.shape[2])
+    if outside is not None:
+        if isinstance(population, str):
+            raise InputError("an outside state needs the population, inside and outside together")
+        N = check_populations(population, len(counts))
+        check_exact_totals(counts, N, noise)
+        counts, noise = add_outside(counts, noise, N)
+        names = check_states((*names, outside), counts.shape[2])
+        settings = replace(settings, noise=noise)
     return _estimate_array(counts, population, replace(settings, states=names), replicates)
 
 
@@ -95,8 +118,10 @@ def _estimate_array(
     counts: np.ndarray, population: Any, settings: Settings, replicates: int
 ) -> Estimate | Estimates:
     _, T, S = counts.shape
+    if settings.open_population and isinstance(population, str) and isinstance(settings.noise, Exact):
+        population = float(np.nanmean(counts.sum(2)))
     N = _known_populations(counts, population, settings.noise)
-    if N is not None:
+    if N is not None and not settings.open_population:
         check_exact_totals(counts, N, settings.noise)
     preparation = Preparation.plan(settings.noise, N, S)
     if preparation.weighted or preparation.undo:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from aggmc_beam.celldata import Data, embed
 from aggmc_beam.chain import Chain, Parametric, Window, as_chain
-from aggmc_beam.digest import Digest, add_moments
+from aggmc_beam.digest import Digest
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimators import nonstationary
-from aggmc_beam.estimators.registry import ESTIMATORS, SMOOTH, check_estimator
+from aggmc_beam.estimators.constraints import Constraints
+from aggmc_beam.estimators.registry import SMOOTH, check_estimator
 from aggmc_beam.estimators.simplex import project_rows
-from aggmc_beam.inference import jackknife, leave_one_out
-from aggmc_beam.latent import Latent, latent
-from aggmc_beam.moments import Moments
+from aggmc_beam.inference import jackknife_cells
+from aggmc_beam.latent import Latent, closed, latent
+from aggmc_beam.moments import Moments, add_moments
 from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.profile import Profile
 from aggmc_beam.resolve import resolve
@@ -32,7 +34,8 @@ class Settings:
     """What an estimate assumes and how it is made; the same for every engine.
 
     `population` is N, or "estimate". With `weighted`, sums are of shares weighted by known
-    populations, which then need no N.
+    populations, which then need no N. `lags` 1 leaves lag 2 out. `open_population`: individuals may
+    enter and leave, so that totals vary.
     """
 
     noise: Noise = field(default_factory=Exact)
@@ -42,11 +45,16 @@ class Settings:
     level: float = 0.95
     states: tuple[str, ...] | None = None
     weighted: bool = False
+    lags: int = 2
+    constraints: Constraints | None = None
+    open_population: bool = False
 
     def __post_init__(self) -> None:
-        check_estimator(self.estimator)
+        check_estimator(self.estimator, None)
         if not 0 < self.level < 1:
             raise InputError(f"level must lie between 0 and 1, such as 0.95; got {self.level!r}")
+        if self.lags not in (1, 2):
+            raise InputError(f"lags must be 1 or 2; got {self.lags!r}")
         object.__setattr__(self, "chain", as_chain(self.chain))
 
 
@@ -87,42 +95,40 @@ class Fit:
         self.S = digest.states
         self.names = settings.states or tuple(str(i) for i in range(self.S))
         self.resolved = resolve(settings.noise, settings.population, settings.weighted, digest.total)
+        self.rules = None if settings.constraints is None else settings.constraints.cells(self.names)
+        check_estimator(settings.estimator, self.rules)
 
     def cell(self, members: list[int], cell: int | None, errors: bool = True) -> Estimate:
         """The estimate of the pooled cells `members`, which is to be called `cell`."""
-        parts = list(self.digest.by_replicate(members).values())
-        total = add_moments(self.S, parts)
-        x = self.latent(total, self._profile(cell))
-        seen = self._seen(total)
-        name = self.settings.estimator
-        smooth = name if name in SMOOTH else "mom"
-
-        def statistic(cells: Sequence[Moments]) -> np.ndarray:
-            """The smooth estimate, with the mean shares as one more row."""
-            reduced = self.latent(cells[0])
-            return np.vstack([self._apply(smooth, reduced, seen), reduced.mu])
-
-        error = np.full((self.S + 1, self.S), np.nan)
+        data = Data(self, self.digest.by_replicate(members), self._profiles(cell))
+        point = data.point()
+        error = np.full((self.S, self.S), np.nan)
+        share_error = np.full(self.S, np.nan)
         if errors:
-            error = jackknife_cells([parts], statistic)
-        centre = self._apply(smooth, x, seen)
-        P = centre if name == smooth else self._apply(name, x, seen)
-        return self._assemble(total, x, P, centre, error, smooth, len(parts), cell)
+            error, share_error = data.errors(point)
+        diagnostics = dict(point.diagnostics)
+        if self.chain.name == "stationary":
+            diagnostics["scores"] = data.scores(point)
+        P = data.guarded(point.P, data.x.mu < RARE * share_error)
+        return self._assemble(data, P, point.centre, error, share_error, point.smooth, cell, diagnostics)
 
     def combined(self, cells: list[int], items: Sequence[Estimate], skipped: dict[int, str]) -> Estimates:
         """The cells' estimates, with the one matrix that fits them all."""
         parts = self._parts(cells)
-        total, seen = self._whole(parts)
+        _, seen = self._whole(parts)
 
         def statistic(cells: Sequence[Moments]) -> np.ndarray:
-            return _embed(nonstationary.pooled(self._latents(cells, seen)), seen)
+            return embed(nonstationary.pooled(self._latents(cells, seen)), seen)
 
         wholes = [add_moments(self.S, p) for p in parts]
         centre = statistic(wholes)
-        P = centre if self.settings.estimator in SMOOTH else project_rows(centre)
+        fixed = None if self.rules is None else self.rules.fixed
+        P = centre if self.settings.estimator in SMOOTH else project_rows(centre, fixed)
         error = jackknife_cells(parts, statistic)
-        pooled = self._assemble(total, self.latent(total), P, centre, error, "mom", len(parts[0]), None)
-        average = _embed(nonstationary.average(self._latents(wholes, seen)), seen)
+        unknown = np.full(self.S, np.nan)
+        whole = Data(self, self.digest.by_replicate(cells), {})
+        pooled = self._assemble(whole, P, centre, error, unknown, "mom", None, {})
+        average = embed(nonstationary.average(self._latents(wholes, seen)), seen)
         return Estimates(tuple(items), pooled, average, skipped=skipped)
 
     def parametric(
@@ -153,7 +159,7 @@ class Fit:
         label = {"of": "parametric", "groups": len(parts[0]), "cut": True, "centre": None}
         fitted = []
         for item, P, error in zip(items, matrices, errors, strict=True):
-            P, error = _embed(P, seen), _embed(error, seen)
+            P, error = embed(P, seen), embed(error, seen)
             diagnostics = {**item.diagnostics, "interval": label}
             fitted.append(
                 replace(
@@ -169,19 +175,19 @@ class Fit:
         return replace(combined, coefficients=theta)
 
     def latent(self, moments: Moments, profile: Profile | None = None) -> Latent:
-        return latent(
+        x = latent(
             moments,
             self.resolved.noise,
             self.resolved.scale,
             centred=self.chain.centred,
             profile=profile,
         )
+        if self.settings.lags == 1:
+            x = replace(x, numbers=(*x.numbers[:2], 0))
+        return closed(x) if self.settings.open_population else x
 
     def _latents(self, cells: Sequence[Moments], seen: np.ndarray) -> list[Latent]:
         return [self.latent(m).restricted(seen) for m in cells]
-
-    def _apply(self, name: str, x: Latent, seen: np.ndarray) -> np.ndarray:
-        return _embed(ESTIMATORS[name](x.restricted(seen)), seen)
 
     def _parts(self, cells: list[int]) -> list[list[Moments]]:
         """[cell][replicate], with zeros where a replicate has nothing in a cell."""
@@ -190,9 +196,9 @@ class Fit:
 
     def _whole(self, parts: list[list[Moments]]) -> tuple[Moments, np.ndarray]:
         total = add_moments(self.S, [m for cell in parts for m in cell])
-        return total, self._seen(total)
+        return total, self.seen(total)
 
-    def _seen(self, moments: Moments) -> np.ndarray:
+    def seen(self, moments: Moments) -> np.ndarray:
         """Which states ever had a count that is not zero, as far as the noise lets that be told."""
         A = self.resolved.noise.matrix(self.S)
         if np.any(np.diag(np.diag(A)) != A):
@@ -200,32 +206,33 @@ class Fit:
         # The left ends must have been there, or there is no move from the state to be seen.
         return np.asarray((moments.ends.left != 0) | (np.diag(moments.ends.product) > 0))
 
-    def _profile(self, cell: int | None) -> Profile | None:
-        """The step means that belong to the cell: all of them, or those of a window."""
-        if not self.digest.profiles or self.chain.centred:
-            return None
-        profile = self.digest.profile
+    def _profiles(self, cell: int | None) -> dict[int, Profile]:
+        """The step means that belong to the cell: all of them, those of a window, or none."""
+        if self.chain.centred:
+            return {}
+        profiles = dict(self.digest.profiles)
         if cell is None or not isinstance(self.chain, Window):
-            return profile
-        return profile.between_steps(cell, cell + self.chain.size)
+            return profiles
+        stop = cell + self.chain.size
+        return {r: p.between_steps(cell, stop) for r, p in profiles.items()}
 
     def _assemble(
         self,
-        total: Moments,
-        x: Latent,
+        data: Data,
         P: np.ndarray,
         centre: np.ndarray,
         error: np.ndarray,
+        share_error: np.ndarray,
         smooth: str,
-        groups: int,
         cell: int | None,
+        diagnostics: dict[str, Any],
     ) -> Estimate:
         S, settings, resolved = self.S, self.settings, self.resolved
-        own = centre is P
+        total, x, groups = data.total, data.x, data.groups
+        own = smooth == settings.estimator
         # The scale of the lagged covariance may itself be an estimate.
         offset = np.abs(centre - x.right) * resolved.relative_error
-        standard_error = np.hypot(error[:S], offset)
-        share_error = error[S] if len(error) > S else np.full(S, np.nan)
+        standard_error = np.hypot(error, offset)
         window = None
         if isinstance(self.chain, Window) and cell is not None:
             window = {"start": cell, "end": cell + self.chain.size}
@@ -252,6 +259,7 @@ class Fit:
                 "population": resolved.note,
                 "outside": int(((P < 0) | (P > 1)).sum()),
                 "condition": float(np.linalg.cond(x.gram)),
+                **diagnostics,
             },
             cell=cell,
             window=window,
@@ -270,34 +278,6 @@ class Fit:
                 )
                 flags.append({"state": name, "flag": "rare", "why": why})
         return flags
-
-
-def jackknife_cells(
-    parts: Sequence[Sequence[Moments]], statistic: Callable[[Sequence[Moments]], np.ndarray]
-) -> np.ndarray:
-    """Standard errors of a statistic of the cells' moments, given as [cell][replicate]."""
-    S = parts[0][0].states
-    full = statistic([add_moments(S, cell) for cell in parts])
-    weight = np.array([sum(cell[g].lag0.weight for cell in parts) for g in range(len(parts[0]))])
-    if len(weight) < 2 or np.count_nonzero(weight) < 2:
-        return np.full(full.shape, np.nan)
-    without = [leave_one_out(cell) for cell in parts]
-    try:
-        reduced = np.stack([statistic([cell[g] for cell in without]) for g in np.flatnonzero(weight)])
-    except InputError:  # without one of the groups, too little is left
-        return np.full(full.shape, np.nan)
-    share = weight[weight > 0] / weight.sum()
-    return jackknife(full, reduced, share)
-
-
-def _embed(P: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """A matrix over the seen states among all states: other rows NaN, other columns zero."""
-    if seen.all():
-        return P
-    full = np.zeros((len(seen), len(seen)))
-    full[np.ix_(seen, seen)] = P
-    full[~seen] = np.nan
-    return full
 
 
 def _stationary(P: np.ndarray) -> np.ndarray:

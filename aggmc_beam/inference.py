@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from aggmc_beam.moments import Moments
+from aggmc_beam.errors import InputError
+from aggmc_beam.moments import Moments, add_moments
 
 Statistic = Callable[[Moments], np.ndarray]
 
@@ -57,3 +58,21 @@ def student_quantile(level: float, degrees: int) -> float:
     from scipy import special
 
     return float(special.stdtrit(degrees, 0.5 + level / 2)) if degrees > 0 else np.nan
+
+
+def jackknife_cells(
+    parts: Sequence[Sequence[Moments]], statistic: Callable[[Sequence[Moments]], np.ndarray]
+) -> np.ndarray:
+    """Standard errors of a statistic of the cells' moments, given as [cell][replicate]."""
+    S = parts[0][0].states
+    full = statistic([add_moments(S, cell) for cell in parts])
+    weight = np.array([sum(cell[g].lag0.weight for cell in parts) for g in range(len(parts[0]))])
+    if len(weight) < 2 or np.count_nonzero(weight) < 2:
+        return np.full(full.shape, np.nan)
+    without = [leave_one_out(cell) for cell in parts]
+    try:
+        reduced = np.stack([statistic([cell[g] for cell in without]) for g in np.flatnonzero(weight)])
+    except InputError:  # without one of the groups, too little is left
+        return np.full(full.shape, np.nan)
+    share = weight[weight > 0] / weight.sum()
+    return jackknife(full, reduced, share)

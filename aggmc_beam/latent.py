@@ -35,8 +35,10 @@ class Latent:
     mu [S]: shares over all records. left, right [S]: shares at the two ends of lag-1 pairs; both
     equal mu where the chain is taken as stationary. c: for lag l, c[l] [S, S] estimates
     Cov(n_t, n_t+l) / N, of which c[0] still carries the noise. gram, cross [S, S]: second moments
-    of the pairs' left ends, and of left with right ends, not centred, over N. V [S, S]: the noise
-    covariance over N on the scale of n, or None where it is not known.
+    of the pairs' left ends, and of left with right ends, not centred, over N; `arrivals` is the trace
+    of that of right ends. V [S, S]: the noise
+    covariance over N on the scale of n, or None where it is not known. `individuals` is the number
+    of individual observations behind mu, sum of N over records; `numbers` the pairs at each lag.
     """
 
     mu: np.ndarray
@@ -45,15 +47,24 @@ class Latent:
     c: tuple[np.ndarray, np.ndarray, np.ndarray]
     gram: np.ndarray
     cross: np.ndarray
+    arrivals: float
     V: np.ndarray | None
     population: float
-    records: int
-    pairs: int
+    individuals: float
+    numbers: tuple[int, int, int]
     trajectory: Trajectory | None = None
 
     @property
     def states(self) -> int:
         return len(self.mu)
+
+    @property
+    def records(self) -> int:
+        return self.numbers[0]
+
+    @property
+    def pairs(self) -> int:
+        return self.numbers[1]
 
     def restricted(self, keep: np.ndarray) -> Latent:
         """Only the states marked in `keep` [S]; meant for dropping states that nobody visits."""
@@ -121,10 +132,11 @@ def latent(
         c=(lagged(moments.lag0), lagged(moments.lag1), lagged(moments.lag2)),
         gram=unmix(moments.ends.product / moments.pairs) + mass * np.outer(left, left),
         cross=unmix(moments.lag1.product / moments.pairs) + mass * np.outer(left, right),
+        arrivals=float(np.trace(unmix(moments.lag0.product / moments.records)) + mass * right @ right),
         V=_noise(moments, noise, mean, unmix),
         population=population,
-        records=moments.records,
-        pairs=moments.pairs,
+        individuals=moments.lag0.weight * population,
+        numbers=(moments.records, moments.pairs, moments.lag2.pairs),
         trajectory=None if profile is None else _trajectory(profile, inverse, b),
     )
 
@@ -156,3 +168,19 @@ def _shares(mean: np.ndarray) -> np.ndarray:
             "counts and the noise model"
         )
     return np.asarray(mean / total)
+
+
+def closed(x: Latent) -> Latent:
+    """An open population as if it were closed: the variation of its total taken out.
+
+    With individuals entering and leaving, Cov(n_t, n_t+l)/N = D P^l - (1 - f_l) mu mu', where
+    f_l = 1' c_l 1 is 0 for a closed population and 1 for a Poisson one.
+    """
+    totals = [float(c.sum()) for c in x.c]
+    if x.V is not None:
+        totals[0] -= float(x.V.sum())
+    else:
+        totals[0] = totals[1]  # lag 0 carries noise of unknown size
+    both = np.outer(x.left, x.right)
+    c0, c1, c2 = (c - f * both for c, f in zip(x.c, totals, strict=True))
+    return replace(x, c=(c0, c1, c2))

@@ -7,7 +7,9 @@ formula. `E[xy] - E[x]E[y]` is never formed, so populations of 10^9 with noise o
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from functools import reduce
 
 import numpy as np
 
@@ -182,6 +184,11 @@ class Moments:
     def load(cls, path: str | os.PathLike[str]) -> Moments:
         """Read what `save` wrote; a damaged or foreign file is an `InputError`."""
         return cls.from_bytes(storage.read_bytes(path), os.fspath(path))
+
+
+def add_moments(S: int, items: Iterable[Moments]) -> Moments:
+    """The sum of any number of moments, none included."""
+    return reduce(lambda a, b: a + b, items, Moments.zero(S))
 
 
 _PARTS = ("lag0", "lag1", "lag2", "ends")

@@ -11,8 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from aggmc_beam.digest import Digest
 from aggmc_beam.errors import InputError
-from aggmc_beam.noise import Noise, PerStep
+from aggmc_beam.moments import CoMoment, Moments
+from aggmc_beam.noise import Noise
+from aggmc_beam.profile import Profile
 from aggmc_beam.resolve import Mapped
 
 
@@ -59,15 +62,38 @@ class Preparation:
 
 def undo_noise(counts: np.ndarray, time: np.ndarray, noise: Noise) -> np.ndarray:
     """x_t = A_t^-1 (y_t - b_t) for records [n, S] at steps [n]."""
-    period = len(noise.models) if isinstance(noise, PerStep) else 1
-    phase = np.asarray(time) % period
     S = counts.shape[1]
+    steps, place = np.unique(time, return_inverse=True)
+    models = [noise.at(int(t)) for t in steps]
+    # Steps that share a model are solved together.
+    first: dict[int, int] = {}
+    which = np.array([first.setdefault(id(m), i) for i, m in enumerate(models)], np.int64)
+    order = np.argsort(which[place], kind="stable")
+    found, starts = np.unique(which[place][order], return_index=True)
     mapped = np.empty_like(counts)
-    for p in np.unique(phase):
-        at = noise.at(int(p))
-        rows = phase == p
+    for i, a, b in zip(found, starts, [*starts[1:], len(order)], strict=True):
+        at, rows = models[i], order[a:b]
         mapped[rows] = np.linalg.solve(at.matrix(S), (counts[rows] - at.offset(S)).T).T
     return mapped
+
+
+def as_counts(digest: Digest, N: float) -> Digest:
+    """Sums of shares of one population N, weighted by it, as the sums of counts that they are."""
+
+    def scaled(c: CoMoment) -> CoMoment:
+        return CoMoment(c.pairs, float(c.pairs), c.left * N, c.right * N, c.product * N)
+
+    parts = {
+        at: Moments(
+            scaled(m.lag0), scaled(m.lag1), scaled(m.lag2), scaled(m.ends), m.counts, float(m.records)
+        )
+        for at, m in digest.parts.items()
+    }
+    profiles = {
+        r: Profile(p.width, p.bins, p.number, p.number.astype(np.float64), p.means * N)
+        for r, p in digest.profiles.items()
+    }
+    return Digest(digest.states, parts, profiles)
 
 
 def mean_population(population: Any, populations: np.ndarray | None) -> float | str:

@@ -8,36 +8,63 @@ from difflib import get_close_matches
 import numpy as np
 
 from aggmc_beam.errors import InputError
+from aggmc_beam.estimators.choice import stationary_choice
+from aggmc_beam.estimators.constraints import Rules
+from aggmc_beam.estimators.fast import fast
 from aggmc_beam.estimators.limle import limle
 from aggmc_beam.estimators.paper import cls, corrected_cls, mom, naive
 from aggmc_beam.estimators.simplex import project_rows
 from aggmc_beam.latent import Latent
 
-Estimator = Callable[[Latent], np.ndarray]
 
-
-def simplex(x: Latent) -> np.ndarray:
+def simplex(x: Latent, rules: Rules | None = None) -> np.ndarray:
     """mom, its rows projected onto the simplex: never farther from the truth than mom."""
-    return project_rows(mom(x))
+    return project_rows(mom(x), None if rules is None else rules.fixed)
 
 
-ESTIMATORS: Mapping[str, Estimator] = {
+def gmm(x: Latent, rules: Rules | None = None) -> np.ndarray:
+    """gmm on as many lags as the data and the noise allow."""
+    return stationary_choice(x, rules).P
+
+
+#: Functions of the latent moments alone.
+FREE: Mapping[str, Callable[[Latent], np.ndarray]] = {
     "mom": mom,
     "cls": cls,
     "corrected-cls": corrected_cls,
     "limle": limle,
     "naive": naive,
-    "simplex": simplex,
-    "auto": simplex,
 }
+#: Estimators that respect constraints, given as a second argument.
+CONSTRAINED: Mapping[str, Callable[[Latent, Rules | None], np.ndarray]] = {
+    "simplex": simplex,
+    "fast": fast,
+    "gmm": gmm,
+}
+ESTIMATORS = {**FREE, **CONSTRAINED}
+NAMES = (*FREE, *CONSTRAINED, "auto")
 #: Smooth functions of the moments, whose jackknife is their own. The jackknife of a constrained
 #: estimator covers too little, so these report the interval of mom.
 SMOOTH = frozenset({"mom", "cls", "corrected-cls"})
 
 
-def check_estimator(name: str) -> None:
-    """`InputError` with the nearest valid name unless `name` is an estimator."""
-    if name not in ESTIMATORS:
-        close = get_close_matches(str(name), ESTIMATORS, 1)
+def apply(name: str, x: Latent, rules: Rules | None = None) -> np.ndarray:
+    """P by a named estimator; `auto` is more than a function of `Latent`, see `choice`."""
+    if name in CONSTRAINED:
+        return CONSTRAINED[name](x, rules)
+    return FREE[name](x)
+
+
+def check_estimator(name: str, rules: Rules | None) -> None:
+    """`InputError` unless `name` is an estimator and can keep the rules."""
+    if name not in NAMES:
+        close = get_close_matches(str(name), NAMES, 1)
         hint = f"did you mean {close[0]!r}? " if close else ""
-        raise InputError(f"estimator {name!r} is not known; {hint}Valid: {', '.join(ESTIMATORS)}")
+        raise InputError(f"estimator {name!r} is not known; {hint}Valid: {', '.join(NAMES)}")
+    if rules is not None and name in FREE:
+        raise InputError(f"{name} cannot keep constraints; use auto, gmm, fast or simplex")
+    if rules is not None and name == "simplex" and not rules.rows_only:
+        raise InputError(
+            "simplex treats each row by itself, so it can keep fixed cells and forbidden moves only; "
+            "use auto, gmm or fast for a prior, a stationary distribution or reversibility"
+        )

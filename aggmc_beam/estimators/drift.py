@@ -1,0 +1,298 @@
+"""P from counts whose mean shares move: populations that age, settle, drift or are sticky.
+
+Three blocks of moments, each zero in expectation at the true P:
+
+- within: lag-1 covariances about the steps' means, h - G P, with lag 0 as control variate;
+- level: the accounting identity a'P = b for the time means a, b of left and right ends;
+- means: the dynamics of the step means around their time mean.
+
+They are weighed by their noise, as the model and the replicates show it, and put together with a
+ridge towards (1 - s) I + s 1 mu', where s, the rate of leaving, is estimated. If within and means
+contradict each other, as they do when P itself changes, means are given less weight.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from aggmc_beam.estimators.constraints import Rules
+from aggmc_beam.estimators.gmm import Space
+from aggmc_beam.estimators.quadratic import nonnegative_qp
+from aggmc_beam.estimators.spectrum import positive_part
+from aggmc_beam.stepwise import StepSums
+
+ITERATIONS = 3
+#: Shares of the noise at lag 0 that the control variate may be damped by; 0 is corrected cls.
+ATTENUATIONS = (0.0, 0.1, 0.3, 1.0)
+#: Fewer replicates than this say nothing about variances.
+FEW_GROUPS = 5
+
+
+@dataclass(frozen=True)
+class DriftFit:
+    """The estimate, the rate of leaving, and how well within and means agree (z, and the weight
+    that means were given)."""
+
+    P: np.ndarray
+    leaving: float
+    conflict: float
+    means_weight: float
+
+    def note(self) -> dict[str, Any]:
+        return {
+            "leaving_rate": float(self.leaving),
+            "conflict_z": float(self.conflict),
+            "means_weight": float(self.means_weight),
+        }
+
+
+def drift_fit(sums: StepSums, rules: Rules | None = None) -> DriftFit:
+    """P by the three blocks; see the module's text."""
+    rules = Rules.none(sums.states) if rules is None else rules
+    return _Search(Blocks(sums), rules).run()
+
+
+class Blocks:
+    """The three blocks of moments; arrays [G, S, S] are per replicate."""
+
+    def __init__(self, sums: StepSums) -> None:
+        S, B = sums.states, sums.steps
+        self.S, self.B, self.G = S, B, sums.groups
+        self.n = sums.step_weight.mean()  # individuals per step
+        self.K = sums.pairs / B  # realizations per step
+        self.f = (sums.weight.sum(1) / sums.weight.sum())[:, None, None]
+        noise = self._noise(sums)
+        project, shift = _totals_projection(noise)
+        self.project = project
+        left = sums.left @ project.T + shift
+        right = sums.right @ project.T + shift
+        L, R = sums.mean_left @ project.T + shift, sums.mean_right @ project.T + shift
+        self.C0 = project @ sums.ends @ project.T
+        self.h = project @ sums.lag1 @ project.T
+        # Noise of the step means, and of the covariances about them, summed over steps.
+        mul, add = (project @ V @ project.T * B for V in (self.share_noise, self.fixed_noise))
+        per_mean = self.K / self.n
+        self.V_means = mul + add * per_mean
+        self.V_within = (self.K - 1) * mul + add * (self.K * sums.inverse - per_mean)
+        spread = np.diag(L.sum(0)) - L.T @ L + self.V_means / self.n
+        self.sigma = (self.K - 1) * positive_part(spread * self.n / (self.n - 1))
+        self._centre_in_time(sums.weight, left, right, L)
+        self.a, self.b = L.mean(0), R.mean(0)
+        mass = np.maximum(L.sum(0), 0.5 / (self.n * B))
+        self.mu = mass / mass.sum()
+        self.nu = 0.5 * self.mu + 0.5 / S
+        self.attenuate(0.0 if self.known else np.inf)
+
+    def _noise(self, sums: StepSums) -> np.ndarray:
+        """The noise covariance of shares, per individual; where unknown, the excess at lag 0."""
+        self.known = sums.fixed_noise is not None
+        if sums.fixed_noise is not None and sums.share_noise is not None:
+            self.fixed_noise, self.share_noise = sums.fixed_noise, sums.share_noise
+            return self.share_noise + self.fixed_noise * sums.inverse
+        mu = sums.mean_left.mean(0)
+        freedom = max(sums.pairs - sums.steps, 1)
+        excess = sums.ends.sum(0) / freedom - (np.diag(mu) - np.outer(mu, mu))
+        self.fixed_noise, self.share_noise = np.zeros_like(excess), positive_part(excess)
+        return self.share_noise
+
+    def _centre_in_time(self, weight: np.ndarray, left: np.ndarray, right: np.ndarray, L: np.ndarray) -> None:
+        """The means' block: directions whose movement stands out of the noise, `Z` [S, m]."""
+        centred, shrink = L - L.mean(0), 1 - 1 / self.B
+        self.R_means = np.einsum("bi,gb,gbj->gij", centred, weight, left)
+        self.h_means = np.einsum("bi,gb,gbj->gij", centred, weight, right)
+        self.h_means += self.f * self.V_means / self.B * shrink
+        total = self.R_means.sum(0)
+        self.G_means = total - self.V_means * shrink
+        values, vectors = np.linalg.eigh((total + total.T) / 2)
+        there = values > 1e-8 * max(values.max(), 1e-300)
+        root = vectors[:, there] / np.sqrt(values[there])
+        noise, turned = np.linalg.eigh(root.T @ self.V_means @ root * shrink)
+        edge = (1 + np.sqrt(self.S / self.B)) ** -2
+        self.Z = root @ turned[:, noise < edge]
+
+    def spread(self, r: np.ndarray) -> np.ndarray:
+        """Deviations of replicates [G, ...], whose squares sum to the variance of the sum over g."""
+        f = self.f.reshape(-1, *[1] * (r.ndim - 1))
+        return np.asarray((r - f * r.sum(0)) / np.sqrt(1 - (f**2).sum()))
+
+    def attenuate(self, damping: float) -> None:
+        """G = sigma + (C0 - sigma - V) B, with B = (sigma + damping V)^-1 sigma."""
+        if np.isinf(damping):
+            self.control = np.zeros((self.S, self.S))
+        else:
+            self.control = pseudo_inverse(self.sigma + damping * self.V_within) @ self.sigma
+        lag0 = self.C0 - self.f * (self.sigma + self.V_within)
+        self.G_within = self.f * self.sigma + lag0 @ self.control
+
+    def choose_attenuation(self, P: np.ndarray) -> None:
+        """The damping with the least replicate variance of the within estimate."""
+        if not self.known or self.G < FEW_GROUPS or not self.V_within.any():
+            return
+        scale = np.sqrt(self.mu)[:, None] * pseudo_inverse(self.sigma, 1e-6)
+
+        def loss(damping: float) -> float:
+            self.attenuate(damping)
+            return float(((scale @ self.spread(self.h - self.G_within @ P)) ** 2).sum())
+
+        self.attenuate(min(ATTENUATIONS, key=loss))
+
+    def information(self, P: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """For within, means, level: information Q [S, S, S], one matrix per column of P, and score
+        F [S, S], such that Q_j p_j = F_j at the block's own estimate."""
+        S, B = self.S, self.B
+        s_within, s_means, s_level = self._column_variances(P)
+        R_within, s_within = self._calibrated(
+            self.sigma + self.V_within, s_within, self.h - self.G_within @ P
+        )
+        R_means, s_means = self._calibrated(self.R_means.sum(0), s_means, self.h_means - self.R_means @ P)
+        G = self.G_within.sum(0)
+        X = G.T @ pseudo_inverse(R_within)
+        Y = np.zeros((S, S))
+        if self.Z.shape[1]:
+            Z = self.Z
+            Y = self.G_means.T @ Z @ np.linalg.pinv(Z.T @ R_means @ Z, rcond=1e-8) @ Z.T
+        all_seen = self.n * B
+        Q = [
+            (X @ G)[None] / s_within[:, None, None],
+            (Y @ self.G_means)[None] / s_means[:, None, None],
+            all_seen * np.outer(self.a, self.a)[None] / s_level[:, None, None],
+        ]
+        F = [
+            X @ self.h.sum(0) / s_within,
+            Y @ self.h_means.sum(0) / s_means,
+            all_seen * np.outer(self.a, self.b / s_level),
+        ]
+        return Q, F
+
+    def _column_variances(self, P: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What the model says of the noise of column j in each block, per individual."""
+        B, others = self.B, max(self.K - 1, 1e-9) * self.B
+        V, V_w, sigma = self.V_means / B, self.V_within / others, self.sigma / others
+        moving = self.mu @ (P * (1 - P))
+        both = np.diag(V) + _quadratic(P, V)
+        stay, control = np.eye(self.S) - P, self.control @ P
+        level = moving + (both + (B - 1) * _quadratic(stay, V)) / B
+        within = moving + np.diag(V_w) + _quadratic(P, sigma)
+        within += _quadratic(control, sigma + V_w) - 2 * np.einsum("ij,ij->j", control, sigma @ P)
+        means = moving + both - 2 * (1 - 1 / B) * np.diag(V @ P)
+        return _floored(within), _floored(means), _floored(level)
+
+    def _calibrated(self, R: np.ndarray, s: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Noise covariance s_j R of column j: the model's, counted as S replicates, with the data's."""
+        if self.G < 2 or not R.any():
+            return R, s
+        S, G = self.S, self.G
+        r, inverse = self.spread(r), pseudo_inverse(R)
+        rank = max(1, round(float(np.trace(inverse @ R))))
+        found = np.einsum("gij,ik,gkj->j", r, inverse, r) / rank
+        s = _floored((S * s + (G - 1) * found) / (S + G - 1))
+        r = r / np.sqrt(s)
+        return (S * R + (G - 1) * np.einsum("gij,gkj->ik", r, r) / S) / (S + G - 1), s
+
+
+class _Search:
+    """Iterates weights, rate of leaving and agreement of the blocks."""
+
+    def __init__(self, blocks: Blocks, rules: Rules) -> None:
+        self.blocks, self.rules = blocks, rules
+        S = blocks.S
+        self.eye = np.eye(S)
+        self.toward = blocks.mu - self.eye  # from "nobody moves" to naive
+        self.P = 0.9 * self.eye + 0.1 * blocks.nu
+        self.space = Space.of(blocks.mu, rules)
+        self.free = np.ones(self.space.basis.shape[1], bool)
+        self.leaving, self.width = 0.1, 0.1
+
+    def run(self) -> DriftFit:
+        blocks = self.blocks
+        weight, conflict = 0.0, 0.0
+        threshold = _shrink_threshold(blocks.G)
+        for iteration in range(ITERATIONS):
+            blocks.choose_attenuation(self.P)
+            self.Q, self.F = blocks.information(self.P)
+            info = [max(float((_columns(Q, self.toward) * self.toward).sum()), 1e-12) for Q in self.Q]
+            if iteration:  # do within and means agree on how much people move?
+                alone = self._solve(0.0)
+                gap = self._step(0, alone, info) - self._step(1, alone, info)
+                conflict = gap / np.sqrt(1 / info[0] + 1 / info[1])
+                weight = min(1.0, (2 / max(abs(conflict), 1e-9)) ** 4)
+            total = info[0] + weight * info[1]
+            rate = info[0] * self._step(0, self.eye, info)
+            rate = (rate + weight * info[1] * self._step(1, self.eye, info)) / total
+            if rate > 0:
+                rate *= max(0.0, 1 - threshold / (total * rate**2))
+            self.leaving = min(max(rate, 0.002), 1.0)
+            self.width = float(np.sqrt(self.leaving**2 + min(1 / total, 1.0)))
+            self.P = self._solve(weight)
+        return DriftFit(self.P, self.leaving, float(conflict), weight)
+
+    def _step(self, block: int, P: np.ndarray, info: list[float]) -> float:
+        """How far a block would go from P towards naive."""
+        score = self.F[block] - _columns(self.Q[block], P)
+        return float((score * self.toward).sum()) / info[block]
+
+    def _solve(self, means_weight: float) -> np.ndarray:
+        S = self.blocks.S
+        centre, precision = self._prior()
+        Q = self.Q[0] + means_weight * self.Q[1] + self.Q[2]
+        F = self.F[0] + means_weight * self.F[1] + self.F[2] + centre * precision
+        blocks = np.zeros((S, S, S, S))
+        for j in range(S):
+            blocks[:, j, :, j] = Q[j] + np.diag(precision[:, j])
+        H = blocks.reshape(S * S, S * S)
+        space = self.space
+        linear = F.ravel() - H @ space.origin
+        if not len(self.free):
+            return space.origin.reshape(S, S)
+        x, self.free = nonnegative_qp(space.reduce(H), space.basis.T @ linear, space.E, space.e, self.free)
+        P = (space.origin + space.basis @ x).reshape(S, S)
+        return np.asarray(P / P.sum(1, keepdims=True))
+
+    def _prior(self) -> tuple[np.ndarray, np.ndarray]:
+        """The user's, or a ridge that is wide where moves are likely, by the last iterate."""
+        if self.rules.prior is not None and self.rules.precision is not None:
+            return self.rules.prior, self.rules.precision
+        variance = self.width * (0.5 * self.width * self.blocks.nu + 0.5 * self.P) * (1 - self.eye)
+        variance = variance + np.diag(variance.sum(1))
+        return self.eye + self.leaving * self.toward, 1 / variance
+
+
+def _shrink_threshold(G: int) -> float:
+    """Squared t quantile: a rate of leaving that is not significant is taken as none."""
+    from scipy import special
+
+    return float(special.stdtrit(G - 1, 0.975)) ** 2 if G > 2 else 4.0
+
+
+def pseudo_inverse(M: np.ndarray, tolerance: float = 1e-8) -> np.ndarray:
+    """The inverse of a symmetric matrix on the directions with eigenvalues above the tolerance."""
+    values, vectors = np.linalg.eigh((M + M.T) / 2)
+    used = values > tolerance * max(values.max(), 1e-300)
+    return np.asarray((vectors[:, used] / values[used]) @ vectors[:, used].T)
+
+
+def _totals_projection(noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Shares p are mapped to p - w (1'p - 1), w = V1 / 1'V1: a total off 1 is noise."""
+    S = len(noise)
+    total = noise.sum()
+    if total <= 1e-12:
+        return np.eye(S), np.zeros(S)
+    w = noise.sum(1) / total
+    return np.eye(S) - np.outer(w, np.ones(S)), w
+
+
+def _quadratic(X: np.ndarray, M: np.ndarray) -> np.ndarray:
+    """x_j' M x_j for the columns x_j."""
+    return np.asarray(np.einsum("ij,ik,kj->j", X, M, X))
+
+
+def _columns(Q: np.ndarray, P: np.ndarray) -> np.ndarray:
+    """Columns Q_j p_j."""
+    return np.asarray(np.einsum("jik,kj->ij", Q, P))
+
+
+def _floored(v: np.ndarray) -> np.ndarray:
+    return np.asarray(np.maximum(v, 1e-3 * v.mean() + 1e-12))
