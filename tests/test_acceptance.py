@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from acceptance import CASES, STEPS, K, geometric_mean, trials
 
-PAPER = ["mom", "simplex", "cls", "naive"]
+ESTIMATORS = ["mom", "simplex", "cls", "naive", "fast"]
 
 
 # Tests of one case stay on one worker, so that its trials are run once.
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.parametrize(
 @cache
 def results(name):
     """Errors by number of steps, for one noise model."""
-    return {T: trials(CASES[name], PAPER, T, runs=20, seed=11) for T in STEPS}
+    return {T: trials(CASES[name], ESTIMATORS, T, runs=20, seed=11) for T in STEPS}
 
 
 def test_mom_converges_at_the_rate_of_one_over_tk(name):
@@ -54,3 +54,26 @@ def test_naive_is_where_it_should_be(name):
     errors = results(name)
     if name == "exact":
         assert 0.040 < errors[5000]["naive"].mean() < 0.075
+
+
+def test_fast_beats_mom_by_far(name):
+    errors = results(name)
+    for T in STEPS:
+        assert geometric_mean(errors[T]["fast"]) < 0.70 * geometric_mean(errors[T]["mom"])
+
+
+#: Upper limits of gmm over mom: lags 1 and 2, and with lag 0 as far as the noise allows.
+GMM = {"exact": (0.36, 0.20), "binomial .5": (0.44, 0.38), "gaussian s2=5": (0.42, 0.36)}
+
+
+@pytest.mark.accept
+def test_gmm_has_the_error_of_the_reference(name):
+    if name not in GMM:
+        return
+    lag0 = "gmm known" if name == "exact" else "gmm diagonal"
+    for T in STEPS:
+        errors = trials(CASES[name], ["mom", "gmm any", lag0, "gmm"], T, runs=20, seed=11)
+        found = {e: geometric_mean(v) for e, v in errors.items() if e != "cls limit"}
+        assert found["gmm any"] < GMM[name][0] * found["mom"]
+        assert found[lag0] < GMM[name][1] * found["mom"]
+        assert found["gmm"] < GMM[name][1] * found["mom"]

@@ -1,0 +1,38 @@
+"""Imports point one way: the core knows neither engines nor their libraries."""
+
+import ast
+from pathlib import Path
+
+PACKAGE = Path(__file__).parent.parent / "aggmc_beam"
+#: Rooms that may import engines' libraries, and what each may use.
+ROOMS = {
+    "local": {"polars", "pyarrow"},
+    "beam": {"apache_beam", "pyarrow"},
+    "report": {"matplotlib"},
+    "config": {"yaml"},
+}
+ALWAYS = {"numpy", "scipy", "aggmc_beam"}
+STANDARD = set(__import__("sys").stdlib_module_names)
+
+
+def imports(path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield node.module
+
+
+def test_only_engines_import_engine_libraries():
+    for path in PACKAGE.rglob("*.py"):
+        room = path.relative_to(PACKAGE).parts[0]
+        allowed = ALWAYS | STANDARD | ROOMS.get(room, set())
+        foreign = {name.split(".")[0] for name in imports(path)} - allowed
+        assert not foreign, f"{path.relative_to(PACKAGE)} imports {foreign}"
+
+
+def test_estimators_know_nothing_of_engines_config_or_results():
+    upper = ("local", "beam", "report", "config", "cli", "fitting", "result", "estimate", "digest")
+    for path in (PACKAGE / "estimators").glob("*.py"):
+        for name in imports(path):
+            assert name.removeprefix("aggmc_beam.").split(".")[0] not in upper, (path.name, name)
