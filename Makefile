@@ -20,7 +20,7 @@ $(READY): setup.py requirements.lock
 	@touch $@
 
 run: $(READY)  ## simulate a noisy mobility feed, estimate its transition matrix, compare with the truth
-	@$(BIN)/python -m aggmc_beam.demo
+	@$(BIN)/aggmc run configs/quickstart.yaml
 
 test: $(READY)  ## the tests, with doctests and the README's examples
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not accept"

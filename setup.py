@@ -8,10 +8,11 @@ from setuptools import find_packages, setup
 HERE = Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (HERE / "aggmc_beam/__init__.py").read_text()).group(1)
 
-CORE = ["numpy>=1.26,<3", "scipy>=1.11,<2"]
+# Polars reads every format without pyarrow; PyYAML reads configs.
+CORE = ["numpy>=1.26,<3", "polars>=2,<3", "pyyaml>=6,<7", "scipy>=1.11,<2"]
 REPORT = ["matplotlib>=3.8,<4"]
 TEST = ["hypothesis>=6.100,<7", "pytest>=8,<10", "pytest-xdist>=3.5,<4"]
-LINT = ["mypy>=1.10,<3", "ruff>=0.6,<1"]
+LINT = ["mypy>=1.10,<3", "ruff>=0.6,<1", "types-PyYAML>=6,<7"]
 BUILD = ["setuptools>=68,<83", "wheel>=0.43,<1"]
 
 setup(
@@ -24,6 +25,7 @@ setup(
     python_requires=">=3.10",
     packages=find_packages(include=["aggmc_beam", "aggmc_beam.*"]),
     package_data={"aggmc_beam": ["py.typed", "report/page.css", "report/page.js"]},
+    entry_points={"console_scripts": ["aggmc = aggmc_beam.cli:main"]},
     install_requires=CORE,
     extras_require={"report": REPORT, "test": TEST, "dev": REPORT + TEST + LINT + BUILD},
 )

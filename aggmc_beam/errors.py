@@ -1,5 +1,22 @@
-"""The one exception that callers need to know."""
+"""The one exception that callers need to know, and the hint that its messages give."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
 
 
 class InputError(ValueError):
     """Something given to the library is wrong; the message says what, and what would be right."""
+
+
+def nearest(given: Any, valid: Iterable[str]) -> str:
+    """A hint with the nearest valid name.
+
+    >>> nearest("estimater", ["estimator", "engine"])
+    "did you mean 'estimator'?"
+    """
+    names = list(valid)
+    close = difflib.get_close_matches(str(given), names, n=1, cutoff=0.5)
+    return f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(names)}"

@@ -1,0 +1,236 @@
+"""The command line: `aggmc run`, `check`, `simulate`, `report` and `moments`.
+
+Exit codes: 0 done, 1 the work failed, 2 the command or the config is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import aggmc_beam
+from aggmc_beam.errors import InputError
+
+DONE, FAILED, USAGE = 0, 1, 2
+
+
+class UsageError(InputError):
+    """The command or the config is wrong, rather than the data."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    beam_options: list[str] = []
+    if "--" in given:
+        at = given.index("--")
+        given, beam_options = given[:at], given[at + 1 :]
+    options = parser().parse_args(given)
+    options.beam_options = beam_options
+    _end_like_interrupt()
+    try:
+        options.command(options)
+    except UsageError as error:
+        return _fail(error, USAGE, options)
+    except InputError as error:
+        return _fail(error, FAILED, options)
+    except KeyboardInterrupt:
+        print("\naggmc: interrupted; nothing was written", file=sys.stderr)
+        return FAILED
+    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except Exception as error:
+        if options.debug:
+            raise
+        print(f"aggmc: error: {type(error).__name__}: {_one_line(error)}", file=sys.stderr)
+        print("  hint: this should not happen; run it again with --debug and report it", file=sys.stderr)
+        return FAILED
+    return DONE
+
+
+def _fail(error: InputError, code: int, options: argparse.Namespace) -> int:
+    if options.debug:
+        raise error
+    print(f"aggmc: error: {_one_line(error)}", file=sys.stderr)
+    hint = {
+        USAGE: "docs/config.md lists every key; `aggmc --help` shows the commands",
+        FAILED: "`aggmc check CONFIG` shows how the input is read; --debug shows where this arose",
+    }[code]
+    print(f"  hint: {hint}", file=sys.stderr)
+    return code
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())
+
+
+def _end_like_interrupt() -> None:
+    """Let a polite kill clean up, as Ctrl-C does."""
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    if hasattr(signal, "SIGTERM"):
+        try:
+            signal.signal(signal.SIGTERM, interrupt)
+        except ValueError:  # not in the main thread
+            return
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="aggmc",
+        description="Transition matrices of Markov chains from noisy aggregate counts.",
+        epilog=(
+            "examples:\n"
+            "  aggmc check configs/quickstart.yaml\n"
+            "  aggmc run configs/quickstart.yaml --set estimator=mom\n"
+            "  aggmc moments estimate out/moments.aggmc --noise binomial:0.4\n"
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="version", version=f"aggmc {aggmc_beam.__version__}")
+    commands = top.add_subparsers(metavar="COMMAND", required=True)
+    _add_run(commands)
+    _add_check(commands)
+    _add_simulate(commands)
+    _add_report(commands)
+    _add_moments(commands)
+    return top
+
+
+def _command(commands: Any, name: str, function: Any, help: str, examples: str) -> argparse.ArgumentParser:
+    made: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=help,
+        description=f"{help[0].upper()}{help[1:]}.",
+        epilog=f"examples:\n{examples}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    made.set_defaults(command=_lazily(function))
+    return made
+
+
+def _lazily(name: str) -> Any:
+    """A command that is imported when it is run: Polars takes a moment."""
+
+    def command(options: argparse.Namespace) -> None:
+        from aggmc_beam import commands
+
+        getattr(commands, name)(options)
+
+    return command
+
+
+def _add_config(made: argparse.ArgumentParser) -> None:
+    made.add_argument("config", metavar="CONFIG", help="YAML file, see docs/config.md")
+    made.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="change a key of the config"
+    )
+
+
+def _add_run(commands: Any) -> None:
+    made = _command(
+        commands,
+        "run",
+        "run",
+        "estimate as a config says",
+        "  aggmc run configs/quickstart.yaml\n"
+        "  aggmc run day.yaml --set input.files=data/tuesday.csv --set input.resume=out/moments\n",
+    )
+    _add_config(made)
+    made.add_argument("--engine", choices=["local", "beam"], help="instead of the config's")
+    made.add_argument("--quiet", action="store_true", help="print no table")
+
+
+def _add_check(commands: Any) -> None:
+    made = _command(
+        commands,
+        "check",
+        "check",
+        "validate a config and its input, and tell what a run would do",
+        "  aggmc check configs/census_batch.yaml\n",
+    )
+    _add_config(made)
+
+
+def _add_simulate(commands: Any) -> None:
+    made = _command(
+        commands,
+        "simulate",
+        "simulate",
+        "draw data of a known chain into a file",
+        "  aggmc simulate --config configs/quickstart.yaml\n"
+        "  aggmc simulate --states home,work,other --steps 500 --population 1000 \\\n"
+        "      --noise binomial:0.5 --layout long -o data/simulated.csv\n",
+    )
+    made.add_argument("--config", metavar="CONFIG", help="take all settings from a config's simulate section")
+    made.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="change a key of the config"
+    )
+    made.add_argument("-o", "--output", metavar="FILE", help=".csv, .jsonl or .parquet")
+    made.add_argument("--states", default="4", help="how many, or names with commas between (4)")
+    made.add_argument("--steps", type=int, default=1000, help="time steps (1000)")
+    made.add_argument("--realizations", type=int, default=1, help="independent realizations (1)")
+    made.add_argument("--population", type=int, default=1000, help="individuals in each (1000)")
+    made.add_argument("--noise", default="exact", help="such as binomial:0.5, or a YAML mapping (exact)")
+    made.add_argument("--layout", choices=["wide", "long"], default="wide", help="(wide)")
+    made.add_argument("--seed", type=int, default=0, help="(0)")
+
+
+def _add_report(commands: Any) -> None:
+    made = _command(
+        commands,
+        "report",
+        "report",
+        "write the HTML report of a result",
+        "  aggmc report out/estimates.jsonl\n  aggmc report out/ -o report.html\n",
+    )
+    made.add_argument("result", metavar="RESULT", help="estimates.jsonl, or the directory of a run")
+    made.add_argument("-o", "--output", metavar="FILE", help="(report.html beside the result)")
+
+
+def _add_moments(commands: Any) -> None:
+    made = commands.add_parser("moments", help="show, join and re-estimate saved moments")
+    inner = made.add_subparsers(metavar="ACTION", required=True)
+    merge = _command(
+        inner,
+        "merge",
+        "moments_merge",
+        "join the moments of runs over different records",
+        "  aggmc moments merge monday.aggmc tuesday.aggmc -o both.aggmc\n",
+    )
+    merge.add_argument("files", nargs="+", metavar="FILE")
+    merge.add_argument("-o", "--output", required=True, metavar="FILE")
+    show = _command(
+        inner,
+        "show",
+        "moments_show",
+        "tell what saved moments hold",
+        "  aggmc moments show out/moments.aggmc\n",
+    )
+    show.add_argument("file", metavar="FILE")
+    again = _command(
+        inner,
+        "estimate",
+        "moments_estimate",
+        "estimate again from saved moments, under other settings",
+        "  aggmc moments estimate out/moments.aggmc --noise binomial:0.4 --estimator mom\n",
+    )
+    again.add_argument("file", metavar="FILE")
+    again.add_argument("--noise", default="exact", help="such as binomial:0.5, or a YAML mapping (exact)")
+    again.add_argument("--population", default="estimate", help="a number, or estimate (estimate)")
+    again.add_argument("--estimator", default="auto", help="(auto)")
+    again.add_argument("--chain", choices=["saved", "stationary"], default="saved", help="(saved)")
+    again.add_argument("--level", type=float, default=0.95, help="of the intervals (0.95)")
+    again.add_argument("-o", "--output", metavar="FILE", help="write JSON lines instead of a table")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,245 @@
+"""What the commands of `aggmc` do, once their arguments are read."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from aggmc_beam import storage
+from aggmc_beam.cli import UsageError
+from aggmc_beam.config import Config, load_config, read_config
+from aggmc_beam.config.reader import read_yaml
+from aggmc_beam.config.special import NoiseKind
+from aggmc_beam.errors import InputError
+from aggmc_beam.fitting import Settings
+from aggmc_beam.local import checking, output, simulated
+from aggmc_beam.local.engine import Plan, Result, check_local, estimate_groups, listed, run_plan
+from aggmc_beam.noise import Noise, noise_from_dict
+from aggmc_beam.noise.description import _MODELS
+from aggmc_beam.progress import Progress
+from aggmc_beam.records import Clock
+from aggmc_beam.result import Estimate
+from aggmc_beam.saved import Saved, plain
+
+#: Tables printed for a run of many groups.
+MANY = 3
+
+
+def run(options: argparse.Namespace) -> None:
+    config, given = _config(options)
+    engine = options.engine or config.engine
+    if engine == "beam":
+        raise UsageError("the Beam engine is not available yet; use --engine local")
+    if options.beam_options:
+        raise UsageError("options after -- are for the Beam engine")
+    plan = _open(config)
+    progress = Progress()
+    try:
+        result = run_plan(plan, progress)
+    finally:
+        progress.clear()
+    written = output.write(result, config, given)
+    if not options.quiet:
+        _print_result(config, result)
+    print("Written: " + ", ".join(str(path) for path in written))
+
+
+def _config(options: argparse.Namespace) -> tuple[Config, dict[str, Any]]:
+    try:
+        return load_config(options.config, options.set)
+    except InputError as error:
+        raise UsageError(str(error)) from error
+
+
+def _open(config: Config) -> Plan:
+    """The config's plan; its data are drawn first if they do not exist and can be."""
+    try:
+        check_local(config)
+        if config.simulate is not None and not simulated.target(config).exists():
+            path = simulated.target(config)
+            rows = simulated.write_simulated(config, path)
+            print(f"Simulated {rows:,} rows into {path}.")
+        return Plan.open(config)
+    except InputError as error:
+        raise UsageError(str(error)) from error
+
+
+def _print_result(config: Config, result: Result) -> None:
+    ledger = result.ledger
+    print(
+        f"{config.name}: {ledger['records']:,} records of {ledger['realizations']:,} realizations, "
+        f"{ledger['pairs']:,} pairs; {ledger['duplicates']:,} duplicates, {ledger['gaps']:,} gaps, "
+        f"{ledger['rejected']:,} rejected."
+    )
+    if ledger["filled_with_zero"]:
+        print(f"{ledger['filled_with_zero']:,} states without a row were taken as zero (input.absent).")
+    if ledger["conflicting"]:
+        print(f"{ledger['conflicting']:,} duplicates had other counts than the record that was kept.")
+    for number, (group, found) in enumerate(result.results.items()):
+        if number == MANY:
+            print(f"\n... and {len(result.results) - MANY} more groups, see {output.ESTIMATES}")
+            break
+        print(f"\n{', '.join(group)}:" if group else "")
+        print(found)
+    for name, why in ledger["skipped"].items():
+        print(f"\nNo estimate for {name}: {why}")
+    if config.simulate is not None:
+        print(f"\n{_error(config, result.estimates)}")
+
+
+def _error(config: Config, estimates: list[Estimate]) -> str:
+    """How far the estimates are from the truth that their data were drawn from."""
+    found = np.stack([e.transition_matrix for e in estimates])
+    true = np.stack([simulated.truth(config, e) for e in estimates])
+    naive = np.stack([np.asarray(e.baselines["naive"]) for e in estimates])
+
+    def rms(P: np.ndarray) -> float:
+        return float(np.sqrt(np.nanmean((P - true) ** 2)))
+
+    return f"Root mean square error against the known truth: {rms(found):.4f} (naive: {rms(naive):.4f})"
+
+
+def check(options: argparse.Namespace) -> None:
+    config, _ = _config(options)
+    try:
+        check_local(config)
+        if config.simulate is not None and not simulated.target(config).exists():
+            print(f"{options.config} is valid; a run would draw {simulated.target(config)} first.")
+            return
+        lines = checking.describe(Plan.open(config))
+    except InputError as error:
+        raise UsageError(str(error)) from error
+    print(f"{options.config} is valid. A run would")
+    print("\n".join(f"  {line}" for line in lines))
+
+
+def simulate(options: argparse.Namespace) -> None:
+    if options.config:
+        config, _ = _config(options)
+        path = Path(options.output) if options.output else simulated.target(config)
+    else:
+        if not options.output:
+            raise UsageError("-o FILE or --config CONFIG is needed")
+        path = Path(options.output)
+        config = _simulation(options)
+    rows = simulated.write_simulated(config, path)
+    truth = path.with_suffix(".truth.json")
+    about = {
+        "states": list(simulated.names(config)),
+        "transition_matrix": simulated.matrices(config).tolist(),
+    }
+    storage.write_atomically(truth, (json.dumps(about) + "\n").encode())
+    print(f"Written: {path} ({rows:,} rows), {truth}")
+
+
+def _simulation(options: argparse.Namespace) -> Config:
+    states = options.states.split(",")
+    if len(states) == 1 and states[0].isdigit():
+        states = [f"s{i}" for i in range(int(states[0]))]
+    try:
+        return read_config(
+            {
+                "states": states,
+                "input": {"files": options.output, "layout": options.layout},
+                "noise": _noise(options.noise).to_dict(),
+                "simulate": {
+                    "steps": options.steps,
+                    "realizations": options.realizations,
+                    "population": options.population,
+                    "seed": options.seed,
+                },
+            }
+        )
+    except InputError as error:
+        raise UsageError(str(error)) from error
+
+
+def report(options: argparse.Namespace) -> None:
+    given = Path(options.result)
+    source = given / output.ESTIMATES if given.is_dir() else given
+    try:
+        lines = [json.loads(line) for line in storage.read_bytes(source).splitlines() if line.strip()]
+    except ValueError as error:
+        raise InputError(f"{source} is not a file of estimates: {error}") from None
+    if not lines:
+        raise InputError(f"{source} holds no estimates")
+    about = _about(source.with_name(output.RUN))
+    path = Path(options.output) if options.output else source.with_name(output.REPORT)
+    with output.Staging(path.parent) as aside:
+        output.write_report(lines, aside / path.name, about.get("config"), about.get("ledger"))
+    print(f"Written: {path}")
+
+
+def _about(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {path}: {error}") from None
+    return found if isinstance(found, dict) else {}
+
+
+def moments_merge(options: argparse.Namespace) -> None:
+    total = Saved.load(options.files[0])
+    for file in options.files[1:]:
+        total = total.merged(Saved.load(file))
+    storage.write_atomically(options.output, total.to_bytes())
+    found = plain(total)
+    print(f"Written: {options.output} ({found['records']:,} records, {found['pairs']:,} pairs)")
+    if found["overlaps"]:
+        print(
+            f"Warning: {found['overlaps']:,} records are in several of the files and were summed twice; "
+            "run over the data with input.resume instead"
+        )
+
+
+def moments_show(options: argparse.Namespace) -> None:
+    for name, value in plain(Saved.load(options.file)).items():
+        print(f"{name + ':':<14}{f'{value:,}' if isinstance(value, int) else value}")
+
+
+def moments_estimate(options: argparse.Namespace) -> None:
+    saved = Saved.load(options.file)
+    chain = saved.chain if options.chain == "saved" else "stationary"
+    settings = Settings(
+        _noise(options.noise), _population(options.population), options.estimator, chain, options.level
+    )
+    results, skipped = estimate_groups(saved, settings, Clock(*saved.clock))
+    if options.output:
+        lines = "".join(e.to_json() + "\n" for e in listed(results))
+        storage.write_atomically(options.output, lines.encode())
+        print(f"Written: {options.output}")
+        return
+    for group, found in results.items():
+        print(f"{', '.join(group)}:\n{found}" if group else found)
+    for name, why in skipped.items():
+        print(f"No estimate for {name}: {why}")
+
+
+def _noise(given: str) -> Noise:
+    """A noise model as the command line gives it: name, name:value or a YAML mapping."""
+    name, colon, value = given.partition(":")
+    try:
+        if given.lstrip().startswith("{") or not colon:
+            return NoiseKind().read(read_yaml(given, "--noise"), "--noise")
+        key = _MODELS[name][1][0] if name in _MODELS and _MODELS[name][1] else "value"
+        return noise_from_dict({"model": name, key: read_yaml(value, "--noise")})
+    except InputError as error:
+        raise UsageError(str(error)) from error
+
+
+def _population(given: str) -> float | str:
+    if given == "estimate":
+        return given
+    try:
+        found = float(given)
+    except ValueError:
+        found = np.nan
+    if not (np.isfinite(found) and found > 0):
+        raise UsageError(f"--population must be a number above 0 or estimate; got {given!r}")
+    return found

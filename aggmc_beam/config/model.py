@@ -1,0 +1,273 @@
+"""The sections of a config, as frozen dataclasses. Names, help and kinds here are the reference."""
+
+# ruff: noqa: RUF009 - `key` makes a dataclass field
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from aggmc_beam.chain import Chain, Stationary
+from aggmc_beam.config.kinds import Choice, Either, Section, Several, flag, integer, key, number, text
+from aggmc_beam.config.special import (
+    ChainKind,
+    Duration,
+    EstimatorKind,
+    Moment,
+    NoiseKind,
+    square,
+)
+from aggmc_beam.digest import REPLICATES
+from aggmc_beam.errors import InputError
+from aggmc_beam.noise import Exact, Noise
+
+FROM_DATA = "from-data"
+NAMES = Several(text("a name"), unique=True)
+
+
+def _by_type(*types: type) -> Any:
+    """Which of several kinds a value is meant for, by its type."""
+
+    def fits(value: Any) -> int:
+        for at, kind in enumerate(types):
+            if isinstance(value, kind) and not isinstance(value, bool):
+                return at
+        return -1
+
+    return fits
+
+
+def _number_or_word(value: Any) -> int:
+    if isinstance(value, str) and not value[:1].isdigit():
+        return 1
+    return -1 if isinstance(value, bool) or not isinstance(value, int | float | str) else 0
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which column of the data holds what."""
+
+    realization: str = key(text("a column"), "column that tells realizations apart", "realization")
+    time: str = key(text("a column"), "column of the time step", "time")
+    counts: str | tuple[str, ...] | None = key(
+        Either((text("a column"), NAMES), _by_type(str, list)),
+        "wide: a column of lists, or one column per state in the order of `states`; long: the column of "
+        "the count",
+        None,
+        "wide: `counts` if there is one, else the columns named as the states; long: `count`",
+    )
+    state: str | None = key(text("a column"), "long layout: column of the state's name", None, "`state`")
+    population: str | None = key(
+        text("a column"), "column of the number of individuals behind each realization's counts", None, "none"
+    )
+
+
+@dataclass(frozen=True)
+class PubSub:
+    """A Pub/Sub source, for the Beam engine."""
+
+    subscription: str | None = key(text("projects/P/subscriptions/S"), "subscription to read", None, "none")
+    topic: str | None = key(text("projects/P/topics/T"), "topic to read", None, "none")
+
+    def __post_init__(self) -> None:
+        if (self.subscription is None) == (self.topic is None):
+            raise InputError("{path}subscription or {path}topic must be given, one of them")
+
+
+@dataclass(frozen=True)
+class Input:
+    """Where the counts are and how they are written."""
+
+    files: tuple[str, ...] | str | None = key(
+        Either((text("a path or glob"), Several(text("a path or glob"))), _by_type(str, list)),
+        "path, glob such as `data/*.parquet`, or a list of them",
+        None,
+        "none",
+    )
+    pubsub: PubSub | None = key(
+        Section(PubSub), "read from Pub/Sub instead of files (Beam engine)", None, "none"
+    )
+    format: str = key(
+        Choice(("auto", "jsonl", "csv", "parquet")), "of the files; `auto` goes by their names", "auto"
+    )
+    separator: str = key(text("one character"), "between the fields of CSV files", ",")
+    layout: str = key(Choice(("wide", "long")), "one row per record, or one row per record and state", "wide")
+    columns: Columns = key(Section(Columns), "names of the columns", Columns)
+    step: int | str = key(
+        Either((integer(1), Duration()), _by_type(int, str)),
+        "length of a time step: a number for integer times, a duration such as `1h` for time stamps",
+        1,
+    )
+    origin: int | None = key(
+        Moment(),
+        "a time at which a step begins; time stamps must be whole steps away from it. A weekly step from "
+        "Mondays needs a Monday here",
+        None,
+        "1970-01-01T00:00:00Z",
+    )
+    absent: str | None = key(
+        Choice(("zero", "missing")),
+        "long layout: what it means that a record has no row for some state. `zero`: nobody was there, as "
+        "in tables that leave out zeros, which is what counting rows by state gives. `missing`: the whole "
+        "record is unknown and is left out. Cells filled with zero are counted in the run's summary",
+        None,
+        "`zero`",
+    )
+    resume: str | None = key(
+        text("a path"),
+        "moments saved by an earlier run: the new files are added to them, and records they already hold "
+        "are dropped as duplicates",
+        None,
+        "none",
+    )
+
+    def __post_init__(self) -> None:
+        if (self.files is None) == (self.pubsub is None):
+            raise InputError("{path}files or {path}pubsub must be given, one of them")
+        if self.layout == "wide" and (self.absent or self.columns.state):
+            wrong = "absent" if self.absent else "columns.state"
+            raise InputError(f"{{path}}{wrong} is for the long layout; set {{path}}layout: long or drop it")
+        if self.layout == "long" and isinstance(self.columns.counts, tuple):
+            raise InputError("{path}columns.counts must be one column in the long layout")
+        if self.origin is not None and isinstance(self.step, int):
+            raise InputError("{path}origin needs {path}step to be a duration such as 1h")
+        if len(self.separator) != 1:
+            raise InputError(f"{{path}}separator must be one character; got {self.separator!r}")
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        if self.files is None:
+            return ()
+        return (self.files,) if isinstance(self.files, str) else self.files
+
+
+@dataclass(frozen=True)
+class Uncertainty:
+    """How standard errors and intervals are made."""
+
+    level: float = key(number(0, 1), "probability with which an interval holds its entry", 0.95)
+    replicates: int = key(integer(2), "number of jackknife groups", REPLICATES)
+    block: int | None = key(
+        integer(1),
+        "make the jackknife groups from blocks of this many steps instead of realizations. Daily runs that "
+        "resume need it to have the same standard errors as one run, if there are fewer than 20 realizations",
+        None,
+        "none",
+    )
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Settings of unbounded input, for the Beam engine."""
+
+    refresh: str = key(Duration(), "how often estimates are made anew", "60s")
+    allowed_lateness: str = key(Duration(), "how late a record may come", "10m")
+    state_ttl: str = key(Duration(), "after what silence a realization is forgotten", "7d")
+
+
+@dataclass(frozen=True)
+class Output:
+    """What is written, and where."""
+
+    directory: str = key(text("a path"), "directory of all output; made if needed", "out")
+    moments: bool = key(flag(), "save the sums in `moments.aggmc`, for `aggmc moments` and to resume", False)
+    report: bool = key(flag(), "write `report.html`", False)
+
+
+@dataclass(frozen=True)
+class Other:
+    """A second matrix that applies for part of each cycle."""
+
+    matrix: tuple[tuple[float, ...], ...] = key(square(), "transition matrix")
+    period: int = key(integer(2), "steps in a cycle")
+    begin: int = key(integer(0), "first phase at which it applies")
+    end: int = key(integer(1), "first phase at which it no longer applies")
+
+
+@dataclass(frozen=True)
+class Simulate:
+    """Data to draw when the input files do not exist; also what `aggmc simulate CONFIG` draws."""
+
+    matrix: tuple[tuple[float, ...], ...] | None = key(square(), "transition matrix", None, "a random one")
+    until: tuple[tuple[float, ...], ...] | None = key(
+        square(), "matrix of the last step; those in between change evenly", None, "none"
+    )
+    other: Other | None = key(Section(Other), "another matrix for part of a cycle", None, "none")
+    population: int | tuple[int, ...] = key(
+        Either((integer(1), Several(integer(1))), _by_type(int, list)),
+        "individuals per realization, one number or one for each",
+        100,
+    )
+    realizations: int = key(integer(1), "realizations (in each group)", 1)
+    steps: int = key(integer(2), "time steps", 100)
+    groups: tuple[str, ...] = key(
+        NAMES, "values of the (one) `group_by` column; each is drawn anew", (), "none"
+    )
+    seed: int = key(integer(0), "seed of the random numbers", 0)
+
+
+@dataclass(frozen=True)
+class Config:
+    """One run."""
+
+    input: Input = key(Section(Input), "where the counts are and how they are written")
+    version: int = key(integer(1), "version of this format", 1)
+    name: str = key(text(), "of the run; shown in the report", "run")
+    states: tuple[str, ...] | str = key(
+        Either((text(f"`{FROM_DATA}`"), NAMES), _by_type(str, list)),
+        f"names of the states, in order, or `{FROM_DATA}`",
+        FROM_DATA,
+    )
+    group_by: tuple[str, ...] = key(NAMES, "columns; each combination is estimated by itself", (), "none")
+    noise: Noise = key(NoiseKind(), "how the counts came about", Exact, "`exact`")
+    population: float | str | None = key(
+        Either((number(0), Choice(("estimate",))), _number_or_word),
+        "number of individuals behind the counts, or `estimate`",
+        None,
+        "the column `input.columns.population` if there is one, else `estimate`",
+    )
+    chain: Chain = key(ChainKind(), "how transitions may change with time", Stationary, "`stationary`")
+    estimator: str = key(EstimatorKind(), "method of estimation", "auto")
+    uncertainty: Uncertainty = key(Section(Uncertainty), "standard errors and intervals", Uncertainty)
+    max_rejected: int | None = key(
+        integer(0), "stop with an error when more records than this are rejected", None, "no limit"
+    )
+    stream: Stream | None = key(Section(Stream), "unbounded input (Beam engine)", None, "none")
+    output: Output = key(Section(Output), "what is written, and where", Output)
+    engine: str = key(Choice(("local", "beam")), "what runs it", "local")
+    simulate: Simulate | None = key(Section(Simulate), "draw the input if it does not exist", None, "none")
+
+    def __post_init__(self) -> None:
+        if self.version != 1:
+            raise InputError(f"version {self.version} is not known; this release reads version 1")
+        if isinstance(self.states, str) and self.states != FROM_DATA:
+            raise InputError(f"states must be a list of names or {FROM_DATA}; got {self.states!r}")
+        self._check_columns()
+        if self.input.pubsub is not None and self.states == FROM_DATA:
+            raise InputError("states must be listed for a Pub/Sub source; from-data needs files")
+        if self.population is not None and self.input.columns.population is not None:
+            raise InputError("population and input.columns.population are both given; keep one")
+        if isinstance(self.states, tuple) and self.noise.is_known:
+            try:
+                self.noise.at(0).matrix(len(self.states))
+            except InputError as error:
+                raise InputError(f"noise does not fit the {len(self.states)} states: {error}") from None
+
+    def _check_columns(self) -> None:
+        columns = self.input.columns
+        used = {"input.columns.realization": columns.realization, "input.columns.time": columns.time}
+        used |= {f"group_by[{i}]": name for i, name in enumerate(self.group_by)}
+        if columns.population is not None:
+            used["input.columns.population"] = columns.population
+        seen: dict[str, str] = {}
+        for path, name in used.items():
+            if name in seen:
+                raise InputError(f"{path} is column {name!r}, which {seen[name]} uses already")
+            seen[name] = path
+        given, states = columns.counts, self.known_states
+        if isinstance(given, tuple) and states and len(given) != len(states):
+            raise InputError(f"input.columns.counts names {len(given)} columns for {len(states)} states")
+
+    @property
+    def known_states(self) -> tuple[str, ...] | None:
+        return None if isinstance(self.states, str) else self.states

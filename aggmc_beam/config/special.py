@@ -1,0 +1,171 @@
+"""Kinds of config values that stand for objects of the library: noise, chain, durations, matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from aggmc_beam.chain import Chain, Cycle, Parametric, Window, as_chain
+from aggmc_beam.config.kinds import Choice, Section, Simple, as_number, integer, key, shown
+from aggmc_beam.durations import instant, microseconds
+from aggmc_beam.errors import InputError, nearest
+from aggmc_beam.fitting import Settings
+from aggmc_beam.noise import Noise, noise_from_dict
+from aggmc_beam.noise.description import _MODELS
+
+
+@dataclass(frozen=True)
+class NoiseKind:
+    text = "a mapping such as `{model: binomial, alpha: 0.5}`"
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        model = {"enum": list(_MODELS)}
+        return {"anyOf": [model, {"type": "object", "properties": {"model": model}, "required": ["model"]}]}
+
+    def read(self, value: Any, path: str) -> Noise:
+        given = {"model": value} if isinstance(value, str) else value
+        try:
+            return noise_from_dict(_numbers(given))
+        except (InputError, TypeError) as error:
+            raise InputError(f"{path}: {error}") from None
+
+
+def _numbers(value: Any) -> Any:
+    """The same value with text that is a number, such as 1e-3, made one."""
+    if isinstance(value, Mapping):
+        return {k: _numbers(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_numbers(v) for v in value]
+    found = as_number(value) if isinstance(value, str) else None
+    return value if found is None else found
+
+
+@dataclass(frozen=True)
+class WindowKeys:
+    size: int = key(integer(1), "length of a window, in steps")
+    every: int | None = key(integer(1), "steps from one window's start to the next", None, "size")
+
+
+@dataclass(frozen=True)
+class HarmonicKeys:
+    period: int = key(integer(2), "steps in a cycle")
+    order: int = key(integer(1), "number of harmonics", 1)
+
+
+@dataclass(frozen=True)
+class ChainKind:
+    text = (
+        "`stationary`, `per-step`, `{window: {size: 168, every: 24}}`, `{cycle: 24}` or "
+        "`{harmonics: {period: 24, order: 2}}`"
+    )
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        parts = {
+            "window": Section(WindowKeys).schema,
+            "cycle": integer(1).schema,
+            "harmonics": Section(HarmonicKeys).schema,
+        }
+        mappings = [
+            {"type": "object", "properties": {k: v}, "required": [k], "additionalProperties": False}
+            for k, v in parts.items()
+        ]
+        return {"anyOf": [{"enum": ["stationary", "per-step"]}, *mappings]}
+
+    def read(self, value: Any, path: str) -> Chain:
+        if isinstance(value, str):
+            return as_chain(Choice(("stationary", "per-step")).read(value, path))
+        if not isinstance(value, Mapping) or len(value) != 1:
+            raise InputError(f"{path} must be {self.text}; got {shown(value)}")
+        [(name, options)] = value.items()
+        where = f"{path}.{name}"
+        if name == "cycle":
+            return Cycle(integer(1).read(options, where))
+        if name == "window":
+            keys = Section(WindowKeys).read(options, where)
+            return Window(keys.size, keys.every)
+        if name == "harmonics":
+            keys = Section(HarmonicKeys).read(options, where)
+            return Parametric.harmonics(keys.period, keys.order)
+        raise InputError(f"unknown key {where!r}; {nearest(name, ['window', 'cycle', 'harmonics'])}")
+
+
+def chain_to_plain(chain: Chain) -> Any:
+    """What `ChainKind` reads; None for a chain that no config can describe.
+
+    >>> chain_to_plain(Window(6, 2))
+    {'window': {'size': 6, 'every': 2}}
+    """
+    if isinstance(chain, Window):
+        return {"window": {"size": chain.size, "every": chain.every}}
+    if isinstance(chain, Cycle):
+        return {"cycle": chain.period}
+    if isinstance(chain, Parametric):
+        order = (chain.design.shape[1] - 1) // 2
+        same = chain.period and 2 * order < chain.period
+        if same and np.array_equal(Parametric.harmonics(chain.period or 2, order).design, chain.design):
+            return {"harmonics": {"period": chain.period, "order": order}}
+        return None
+    return chain.name
+
+
+@dataclass(frozen=True)
+class EstimatorKind:
+    text = "the name of an estimator"
+    schema = {"type": "string"}  # noqa: RUF012
+
+    def read(self, value: Any, path: str) -> str:
+        if not isinstance(value, str):
+            raise InputError(f"{path} must be {self.text}; got {shown(value)}")
+        try:
+            Settings(estimator=value)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
+        return value
+
+
+@dataclass(frozen=True)
+class Duration:
+    text = "a duration such as `30s`, `15m`, `1h` or `7d`"
+    schema = {"type": "string", "pattern": "^[0-9]+ *(ms|s|m|h|d|w)$"}  # noqa: RUF012
+
+    def read(self, value: Any, path: str) -> str:
+        if not isinstance(value, str):
+            raise InputError(f"{path} must be {self.text}; got {shown(value)}")
+        try:
+            microseconds(value)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
+        return value
+
+
+@dataclass(frozen=True)
+class Moment:
+    text = "a time such as `2026-01-05T00:00:00Z`"
+    schema = {"type": "string"}  # noqa: RUF012
+
+    def read(self, value: Any, path: str) -> int:
+        if not isinstance(value, str) and not hasattr(value, "isoformat"):
+            raise InputError(f"{path} must be {self.text}; got {shown(value)}")
+        try:
+            return instant(value)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
+
+
+def _matrix(value: Any) -> tuple[tuple[float, ...], ...] | None:
+    if not isinstance(value, list) or not value or not all(isinstance(row, list) for row in value):
+        return None
+    rows = tuple(tuple(as_number(x) for x in row) for row in value)
+    square = all(len(row) == len(rows) and None not in row for row in rows)
+    return rows if square else None  # type: ignore[return-value]
+
+
+def square() -> Simple:
+    """A square table of numbers."""
+    schema = {"type": "array", "items": {"type": "array", "items": {"type": "number"}}}
+    return Simple("a square matrix, one list per row", schema, _matrix)

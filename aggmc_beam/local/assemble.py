@@ -1,0 +1,189 @@
+"""From tidy rows to arrays of records; long rows are put together, bad ones set aside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+
+from aggmc_beam.local.keys import Keys
+from aggmc_beam.local.sources import BROKEN, ROW
+from aggmc_beam.local.tidy import COUNT, FILE, KEY, POPULATION, STATE, TIME, VALUES, value_columns
+from aggmc_beam.records import Schema, good_rows
+
+
+@dataclass(frozen=True)
+class Records:
+    """Arrays over n records; `place` [n, 2] is the file's number and the row."""
+
+    key: np.ndarray
+    time: np.ndarray
+    counts: np.ndarray
+    population: np.ndarray | None
+    place: np.ndarray
+
+    def part(self, rows: np.ndarray) -> Records:
+        population = None if self.population is None else self.population[rows]
+        return Records(self.key[rows], self.time[rows], self.counts[rows], population, self.place[rows])
+
+
+@dataclass
+class Refused:
+    """Places of rows that are not records, and counts of what else was noticed."""
+
+    places: list[np.ndarray] = field(default_factory=list)
+    number: int = 0
+    filled: int = 0
+    incomplete: int = 0
+    duplicates: int = 0
+    conflicting: int = 0
+
+    def add(self, place: np.ndarray) -> None:
+        if len(place):
+            self.places.append(place)
+            self.number += len(place)
+
+
+def key_frame(batch: pl.DataFrame, groups: list[str], refused: Refused) -> pl.DataFrame:
+    """The rows whose realization, groups, time and population can be read; others are refused."""
+    needed = [*groups, KEY, TIME, *([POPULATION] if POPULATION in batch.columns else [])]
+    good = pl.all_horizontal(pl.col(c).is_not_null() for c in needed) & ~pl.col(BROKEN)
+    if POPULATION in batch.columns:
+        good &= pl.col(POPULATION).is_finite() & (pl.col(POPULATION) > 0)
+    mask = batch.select(good.alias("good"))["good"]
+    if mask.all():
+        return batch
+    refused.add(places(batch.filter(~mask)))
+    return batch.filter(mask)
+
+
+def places(frame: pl.DataFrame) -> np.ndarray:
+    return np.column_stack([frame[FILE].to_numpy(), frame[ROW].to_numpy()]).astype(np.int64)
+
+
+def _populations(frame: pl.DataFrame) -> np.ndarray | None:
+    return frame[POPULATION].to_numpy() if POPULATION in frame.columns else None
+
+
+class Wide:
+    """One row is one record."""
+
+    def __init__(self, schema: Schema, keys: Keys, refused: Refused) -> None:
+        self.schema, self.keys, self.refused = schema, keys, refused
+
+    def feed(self, batch: pl.DataFrame) -> Records:
+        frame = key_frame(batch, self.keys.columns, self.refused)
+        S = len(self.schema.states)
+        if isinstance(self.schema.counts, str):
+            fits = frame[VALUES].list.len() == S
+            if not fits.fill_null(False).all():
+                fits = fits.fill_null(False)
+                self.refused.add(places(frame.filter(~fits)))
+                frame = frame.filter(fits)
+            # Nulls within a list become NaN, which is refused below.
+            counts = frame[VALUES].explode().to_numpy().astype(np.float64).reshape(-1, S)
+        else:
+            counts = frame.select(value_columns(self.schema)).to_numpy().astype(np.float64)
+        good = good_rows(counts)
+        if not good.all():
+            self.refused.add(places(frame)[~good])
+            frame, counts = frame.filter(pl.Series(good)), counts[good]
+        key, time = self.keys.of(frame), frame[TIME].to_numpy()
+        return Records(key, time, counts, _populations(frame), places(frame))
+
+    def finish(self) -> Records | None:
+        return None
+
+
+class Long:
+    """One row per record and state; the rows of a realization must come in order of time.
+
+    A realization's latest step may go on in the next batch, so its rows wait for it.
+    """
+
+    def __init__(self, schema: Schema, keys: Keys, refused: Refused, absent: str) -> None:
+        self.schema, self.keys, self.refused, self.absent = schema, keys, refused, absent
+        self.waiting: _Rows | None = None
+
+    def feed(self, batch: pl.DataFrame) -> Records:
+        frame = key_frame(batch, self.keys.columns, self.refused)
+        rows = self._rows(frame)
+        if self.waiting is not None:
+            rows = self.waiting.followed_by(rows)
+        latest = np.full(len(self.keys), np.iinfo(np.int64).min)
+        np.maximum.at(latest, rows.key, rows.time)
+        waits = rows.time == latest[rows.key]
+        self.waiting = rows.part(np.flatnonzero(waits))
+        return self._assemble(rows.part(np.flatnonzero(~waits)))
+
+    def finish(self) -> Records | None:
+        rows, self.waiting = self.waiting, None
+        return None if rows is None else self._assemble(rows)
+
+    def _rows(self, frame: pl.DataFrame) -> _Rows:
+        states = pl.DataFrame({STATE: self.schema.states, "__at": np.arange(len(self.schema.states))})
+        found = frame.select(STATE).join(states, on=STATE, how="left", maintain_order="left")["__at"]
+        return _Rows(
+            self.keys.of(frame),
+            frame[TIME].to_numpy(),
+            found.fill_null(-1).to_numpy(),
+            frame[COUNT].fill_null(np.nan).to_numpy(),
+            _populations(frame),
+            places(frame),
+        )
+
+    def _assemble(self, rows: _Rows) -> Records:
+        S = len(self.schema.states)
+        rows = rows.part(np.lexsort((np.arange(len(rows.key)), rows.time, rows.key)))
+        new = np.ones(len(rows.key), bool)
+        new[1:] = (np.diff(rows.key) != 0) | (np.diff(rows.time) != 0)
+        heads, record = np.flatnonzero(new), np.cumsum(new) - 1
+        bad = (rows.state < 0) | ~np.isfinite(rows.count)
+        self.refused.add(rows.place[bad])
+        cell = (record * S + rows.state)[~bad]
+        times = np.bincount(cell, minlength=len(heads) * S).reshape(-1, S)
+        counts = np.zeros(len(heads) * S)
+        # Written backwards, so that of repeated rows the first stays.
+        counts[cell[::-1]] = rows.count[~bad][::-1]
+        self._repeats(times, counts[cell] != rows.count[~bad], cell // S)
+        keep = ~np.isin(np.arange(len(heads)), record[bad])
+        short = (times == 0).any(1) & keep
+        if self.absent == "missing":
+            keep &= ~short
+            self.refused.incomplete += int(short.sum())
+        else:
+            self.refused.filled += int((times[short] == 0).sum())
+        at = heads[keep]
+        population = None if rows.population is None else rows.population[at]
+        return Records(rows.key[at], rows.time[at], counts.reshape(-1, S)[keep], population, rows.place[at])
+
+    def _repeats(self, times: np.ndarray, differs: np.ndarray, record: np.ndarray) -> None:
+        """A record whose rows come n times is n - 1 duplicates."""
+        if times.size:
+            self.refused.duplicates += int(np.maximum(times.max(1) - 1, 0).sum())
+            self.refused.conflicting += len(np.unique(record[differs]))
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Arrays over the rows of a long table."""
+
+    key: np.ndarray
+    time: np.ndarray
+    state: np.ndarray
+    count: np.ndarray
+    population: np.ndarray | None
+    place: np.ndarray
+
+    def part(self, at: np.ndarray) -> _Rows:
+        population = None if self.population is None else self.population[at]
+        return _Rows(self.key[at], self.time[at], self.state[at], self.count[at], population, self.place[at])
+
+    def followed_by(self, other: _Rows) -> _Rows:
+        population = None
+        if self.population is not None and other.population is not None:
+            population = np.concatenate([self.population, other.population])
+        both = ((getattr(self, n), getattr(other, n)) for n in ("key", "time", "state", "count", "place"))
+        key, time, state, count, place = (np.concatenate(pair) for pair in both)
+        return _Rows(key, time, state, count, population, place)

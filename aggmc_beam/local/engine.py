@@ -1,0 +1,280 @@
+"""A run on this machine: files in, estimates out. Polars reads and sorts; the core does the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import polars as pl
+
+from aggmc_beam.config import Config
+from aggmc_beam.errors import InputError
+from aggmc_beam.fitting import Settings
+from aggmc_beam.local.accumulate import COLUMN, ONE, TOTALS, Accumulator
+from aggmc_beam.local.assemble import Long, Records, Refused, Wide
+from aggmc_beam.local.explain import Rejection, explain
+from aggmc_beam.local.keys import Keys
+from aggmc_beam.local.layout import find_schema
+from aggmc_beam.local.sources import ROW, Source, open_files
+from aggmc_beam.local.survey import BATCH, Survey, batches, survey
+from aggmc_beam.local.tidy import FILE, KEY, TIME, group_columns, tidy
+from aggmc_beam.noise import Exact, Noise
+from aggmc_beam.prepare import Preparation
+from aggmc_beam.records import Clock, Schema
+from aggmc_beam.result import Estimate, Estimates
+from aggmc_beam.saved import Saved, estimate_sums
+
+#: Values that are held at once, rows times states.
+VALUES = 2_000_000
+#: With at most this share of rows out of order, keeping them open is cheaper than sorting.
+DISORDER = 0.001
+
+Progress = Callable[[str, int, int | None], None]
+
+
+def no_progress(stage: str, done: int, total: int | None) -> None:
+    """Say nothing."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run found: estimates of each group, in a list as they are written; the sums; the ledger
+    of what was used and not used; why records were rejected."""
+
+    estimates: list[Estimate]
+    results: dict[tuple[str, ...], Estimate | Estimates]
+    saved: Saved
+    ledger: dict[str, Any]
+    rejections: Callable[[], Iterator[Rejection]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Where the records are, and how they are read."""
+
+    config: Config
+    sources: list[Source]
+    schema: Schema
+
+    @classmethod
+    def open(cls, config: Config) -> Plan:
+        """Open the files of a config, without reading more than it takes to know their columns."""
+        check_local(config)
+        input = config.input
+        sources = open_files(input.patterns, input.format, input.separator)
+        return cls(config, sources, find_schema(config, sources))
+
+    @property
+    def frame(self) -> pl.LazyFrame:
+        """All rows as tidy rows, in the order of the files."""
+        return pl.concat([tidy(source, i, self.schema) for i, source in enumerate(self.sources)])
+
+    @property
+    def populations(self) -> str:
+        """How the populations of realizations are known."""
+        if self.schema.population is not None:
+            return COLUMN
+        unknown = self.config.population in (None, "estimate")
+        return TOTALS if unknown and isinstance(self.config.noise, Exact) else ONE
+
+
+def check_local(config: Config) -> None:
+    """`InputError` for what only another engine can do."""
+    for name, given in (("input.pubsub", config.input.pubsub), ("stream", config.stream)):
+        if given is not None:
+            raise InputError(f"{name} needs the Beam engine; the local engine reads files")
+
+
+def run(config: Config, progress: Progress = no_progress) -> Result:
+    """Run a config and hand back the result; nothing is written."""
+    return run_plan(Plan.open(config), progress)
+
+
+def run_plan(plan: Plan, progress: Progress = no_progress) -> Result:
+    try:
+        return _run(plan, progress)
+    except pl.exceptions.PolarsError as error:
+        raise InputError(_culprit(plan, error)) from error
+
+
+def _run(plan: Plan, progress: Progress) -> Result:
+    config = plan.config
+    saved = None if config.input.resume is None else Saved.load(config.input.resume)
+    frame = plan.frame
+    groups = group_columns(plan.schema)
+    found = survey(frame, groups, lambda rows: progress("looking", rows, None))
+    total = accumulator(plan, saved)
+    total.add_groups(found.extents, config.uncertainty.replicates, config.uncertainty.block)
+    sort = is_disordered(found, plan.schema)
+    if sort:
+        frame = frame.sort(*groups, KEY, TIME, FILE, ROW, nulls_last=True)
+    for records in stream(plan, frame, total, found.rows, progress):
+        total.take(records)
+        check_rejected(total.refused, config.max_rejected)
+    refused = total.refused
+    if len(total.digests) == 1:
+        total.digests[0] = _with_rejected(total, refused)
+    after = total.saved()
+    used = sum(s.digest.total.records for s in after.groups)
+
+    def rejections() -> Iterator[Rejection]:
+        return explain(plan.sources, plan.schema, refused.places, total.reasons, total.conflicts)
+
+    if not used:
+        raise InputError(_nothing(found, rejections()))
+    results, skipped = estimate_groups(after, settings(config), plan.schema.clock)
+    ledger = {
+        "files": len(plan.sources),
+        "rows": found.rows,
+        "sorted": sort,
+        "records": used,
+        "pairs": sum(s.digest.total.pairs for s in after.groups),
+        "realizations": sum(s.digest.total.counts.realizations for s in after.groups),
+        "groups": len(after.groups),
+        "duplicates": sum(s.digest.total.counts.duplicates for s in after.groups),
+        "conflicting": refused.conflicting,
+        "gaps": sum(s.digest.total.gaps for s in after.groups),
+        "rejected": refused.number,
+        "filled_with_zero": refused.filled,
+        "incomplete": refused.incomplete,
+        "skipped": skipped,
+    }
+    return Result(listed(results), results, after, ledger, rejections)
+
+
+def accumulator(plan: Plan, saved: Saved | None = None) -> Accumulator:
+    """The sums to begin with: none, or those of an earlier run."""
+    config, schema = plan.config, plan.schema
+    S = len(schema.states)
+    noise, populations = config.noise, plan.populations
+    preparation = Preparation.plan(noise, None, S)
+    if populations != ONE:
+        undo = noise.varies or (noise.is_known and bool((noise.offset(S) != 0).any()))
+        preparation = Preparation(noise, True, undo)
+    N = config.population if isinstance(config.population, float) else None
+    keys = Keys(group_columns(schema))
+    total = Accumulator(schema, config.chain, preparation, populations, keys, Refused(), N)
+    if saved is not None:
+        saved.check_joins(total.saved(), f"{config.input.resume} and this run")
+        total.resume(saved)
+    return total
+
+
+def stream(
+    plan: Plan, frame: pl.LazyFrame, total: Accumulator, rows: int, progress: Progress
+) -> Iterator[Records]:
+    """The records of tidy rows, a bounded number at a time."""
+    schema, input = plan.schema, plan.config.input
+    reader = (
+        Wide(schema, total.keys, total.refused)
+        if schema.state is None
+        else Long(schema, total.keys, total.refused, input.absent or "zero")
+    )
+    done = 0
+    size = max(1000, min(BATCH, VALUES // len(schema.states)))
+    for batch in batches(frame, size):
+        yield reader.feed(batch)
+        done += batch.height
+        progress("summing", done, rows)
+    rest = reader.finish()
+    if rest is not None:
+        yield rest
+
+
+def is_disordered(found: Survey, schema: Schema) -> bool:
+    """Whether rows must be sorted. Rows of a long table must be in order to be put together."""
+    allowed = 0 if schema.state is not None else int(DISORDER * found.rows)
+    return found.backwards > allowed
+
+
+def settings(config: Config) -> Settings:
+    population: float | str = "estimate" if config.population is None else config.population
+    return Settings(config.noise, population, config.estimator, config.chain, config.uncertainty.level)
+
+
+def estimate_groups(
+    saved: Saved, settings: Settings, clock: Clock
+) -> tuple[dict[tuple[str, ...], Estimate | Estimates], dict[str, str]]:
+    """Estimates by group, and the groups that have too little data, with the reason."""
+    results: dict[tuple[str, ...], Estimate | Estimates] = {}
+    skipped: dict[str, str] = {}
+    for sums in saved.groups:
+        name = tuple((sums.group or {}).values())
+        try:
+            found = estimate_sums(saved, sums, settings)
+        except InputError as error:
+            if len(saved.groups) == 1:
+                raise
+            skipped[", ".join(name)] = str(error)
+            continue
+        results[name] = _labelled(found, sums.group, clock)
+    if not results:
+        raise InputError(f"no group has enough data; the first one: {next(iter(skipped.values()))}")
+    return results, skipped
+
+
+def listed(results: dict[tuple[str, ...], Estimate | Estimates]) -> list[Estimate]:
+    """All estimates, group by group and cell by cell."""
+    found: list[Estimate] = []
+    for result in results.values():
+        found += [result] if isinstance(result, Estimate) else list(result)
+    return found
+
+
+def check_rejected(refused: Refused, limit: int | None) -> None:
+    if limit is not None and refused.number > limit:
+        raise InputError(
+            f"{refused.number:,} records were rejected, more than max_rejected: {limit:,}; "
+            "`aggmc check` shows the first of them"
+        )
+
+
+def _labelled(
+    found: Estimate | Estimates, group: dict[str, str] | None, clock: Clock
+) -> Estimate | Estimates:
+    """With the group, and windows in the user's own times."""
+
+    def label(e: Estimate) -> Estimate:
+        window = e.window
+        if window is not None:
+            window = {name: clock.label(step) for name, step in window.items()}  # type: ignore[misc]
+        return replace(e, group=group, window=window)
+
+    if isinstance(found, Estimate):
+        return label(found)
+    pooled = None if found.pooled is None else label(found.pooled)
+    return replace(found, items=tuple(label(e) for e in found.items), pooled=pooled)
+
+
+def _with_rejected(total: Accumulator, refused: Refused) -> Any:
+    from aggmc_beam.moments import Counts
+
+    counts = Counts(rejected=refused.number, duplicates=refused.duplicates)
+    return total.digests[0].counted(counts) if total.digests[0].parts else total.digests[0]
+
+
+def _nothing(found: Survey, rejections: Iterator[Rejection]) -> str:
+    if not found.rows:
+        return "the input has no rows, only a header or nothing at all"
+    first = next(rejections, None)
+    if first is None:
+        return "no record is complete; see input.absent"
+    return f"all {found.rows:,} rows were rejected; the first: {first.reason} ({first.file}, row {first.row})"
+
+
+def _culprit(plan: Plan, error: Exception) -> str:
+    """Which file Polars could not read."""
+    for i, source in enumerate(plan.sources):
+        try:
+            tidy(source, i, plan.schema).select(pl.len()).collect(engine="streaming")
+            tidy(source, i, plan.schema).filter(pl.col(TIME) < 0).collect(engine="streaming")
+        except pl.exceptions.PolarsError as own:
+            text = str(own)
+            if "not properly escaped" in text:
+                return f"{source.name}: a quotation mark is opened and not closed"
+            return f"{source.name} cannot be read: {text.splitlines()[0]}"
+    return f"the input cannot be read: {str(error).splitlines()[0]}"
+
+
+__all__ = ["Noise", "Plan", "Result", "run", "run_plan"]

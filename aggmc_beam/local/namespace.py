@@ -1,0 +1,1 @@
+"""`df.aggmc.estimate(...)` for Polars frames."""

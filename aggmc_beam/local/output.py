@@ -1,0 +1,89 @@
+"""What a run writes: everything is written aside first and then moved into place."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from aggmc_beam.config import Config
+from aggmc_beam.errors import InputError
+from aggmc_beam.local.engine import Result
+from aggmc_beam.saved import FILE_NAME
+
+ESTIMATES, REJECTED, REPORT, RUN = "estimates.jsonl", "rejected.jsonl", "report.html", "run.json"
+
+
+class Staging:
+    """A hidden directory beside the output; its files are moved into place if all went well.
+
+    After an error or an interruption nothing is left of it, and old files are as they were.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.directory = Path(directory)
+
+    def __enter__(self) -> Path:
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self.aside = Path(tempfile.mkdtemp(prefix=".aggmc-", dir=self.directory))
+        except OSError as error:
+            raise InputError(f"cannot write to {os.fspath(self.directory)!r}: {error.strerror}") from error
+        return self.aside
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                for path in sorted(self.aside.iterdir()):
+                    os.replace(path, self.directory / path.name)
+        finally:
+            shutil.rmtree(self.aside, ignore_errors=True)
+
+
+def write(result: Result, config: Config, plain: Mapping[str, Any]) -> list[Path]:
+    """Write what the config asks for; the paths of what was written."""
+    directory = Path(config.output.directory)
+    with Staging(directory) as aside:
+        lines = [e.to_dict() for e in result.estimates]
+        _write_lines(aside / ESTIMATES, lines)
+        _write_lines(aside / REJECTED, (r.to_dict() for r in result.rejections()))
+        about = {"config": plain, "ledger": result.ledger}
+        (aside / RUN).write_text(json.dumps(about, indent=1, default=str) + "\n", encoding="utf-8")
+        if config.output.moments:
+            result.saved.save(aside / FILE_NAME)
+        if config.output.report:
+            write_report(lines, aside / REPORT, dict(plain), result.ledger)
+        written = sorted(path.name for path in aside.iterdir())
+    return [directory / name for name in written]
+
+
+def write_report(
+    estimates: list[dict[str, Any]],
+    path: Path,
+    config: dict[str, Any] | None,
+    ledger: dict[str, Any] | None,
+) -> None:
+    """The HTML report, which needs the plotting library."""
+    try:
+        from aggmc_beam.report import write_report as write
+    except ImportError as error:
+        raise InputError(
+            f"the report needs {error.name or 'a plotting library'}: pip install 'aggmc-beam[report]', or "
+            "set output.report: false"
+        ) from error
+    write(estimates, path, config, ledger)
+
+
+def _write_lines(path: Path, items: Any) -> None:
+    with open(path, "w", encoding="utf-8") as stream:
+        for item in items:
+            stream.write(json.dumps(item, allow_nan=False, ensure_ascii=False) + "\n")
+        stream.flush()
+        os.fsync(stream.fileno())

@@ -1,0 +1,85 @@
+"""A first, cheap pass over keys and times only: how much there is, and whether it is in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from aggmc_beam.local.keys import Group, Keys
+from aggmc_beam.local.sources import BROKEN
+from aggmc_beam.local.tidy import KEY, TIME
+
+#: Rows that are read at once; also a bound on memory.
+BATCH = 100_000
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much a group holds: K realizations, and the first and last step of any."""
+
+    realizations: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Survey:
+    """`rows` read in all; `backwards`: how many rows come before one of the same realization that
+    was read earlier."""
+
+    rows: int
+    backwards: int
+    extents: dict[Group, Extent]
+
+
+def survey(frame: pl.LazyFrame, groups: list[str], progress: Callable[[int], None]) -> Survey:
+    """The survey of tidy rows."""
+    keys = Keys(groups)
+    none = np.zeros(0, np.int64)
+    first, last = none, none
+    rows = backwards = 0
+    wanted = frame.select(*groups, KEY, TIME, BROKEN)
+    for batch in batches(wanted, BATCH * 4):
+        rows += batch.height
+        good = batch.filter(~pl.col(BROKEN)).drop_nulls()
+        key, time = keys.of(good), good[TIME].to_numpy()
+        more = len(keys) - len(first)
+        first = np.concatenate([first, np.full(more, np.iinfo(np.int64).max)])
+        last = np.concatenate([last, np.full(more, np.iinfo(np.int64).min)])
+        backwards += _scan(key, time, first, last)
+        progress(rows)
+    return Survey(rows, backwards, _extents(keys, first, last))
+
+
+def _scan(key: np.ndarray, time: np.ndarray, first: np.ndarray, last: np.ndarray) -> int:
+    """Widen each key's first and last step; how many steps lie before an earlier row's."""
+    if not len(key):
+        return 0
+    order = np.argsort(key, kind="stable") if np.any(np.diff(key) < 0) else np.arange(len(key))
+    k, t = key[order], time[order]
+    heads = np.flatnonzero(np.concatenate([[True], np.diff(k) != 0]))
+    behind = np.diff(t) < 0
+    behind[heads[1:] - 1] = False
+    found = int(behind.sum()) + int((t[heads] < last[k[heads]]).sum())
+    first[k[heads]] = np.minimum(first[k[heads]], np.minimum.reduceat(t, heads))
+    last[k[heads]] = np.maximum(last[k[heads]], np.maximum.reduceat(t, heads))
+    return found
+
+
+def _extents(keys: Keys, first: np.ndarray, last: np.ndarray) -> dict[Group, Extent]:
+    group = keys.group
+    found = {}
+    for number, name in enumerate(keys.groups):
+        at = group == number
+        found[name] = Extent(int(at.sum()), int(first[at].min()), int(last[at].max()))
+    return found
+
+
+def batches(frame: pl.LazyFrame, rows: int) -> Iterator[pl.DataFrame]:
+    """The rows of a lazy frame in order, a bounded number at a time."""
+    for batch in frame.collect_batches(chunk_size=rows, maintain_order=True):
+        if batch.height:
+            yield batch

@@ -1,0 +1,272 @@
+"""The schema of an observation, and why a row is not one. Plain Python and numpy, for every engine.
+
+A record is a realization, a time step, one count per state, and optionally a population and groups.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+import numpy as np
+
+from aggmc_beam.durations import instant, iso, microseconds
+from aggmc_beam.errors import InputError
+
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,14})")
+
+
+class Rejected(ValueError):
+    """A row that is not a record; the message says why."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """From times to whole steps and back.
+
+    `step` is a number of units for integer times, or a duration for time stamps, which are counted
+    from `origin` (microseconds since 1970).
+
+    >>> Clock("1h").read("1970-01-02T05:00:00Z"), Clock(5).read("15"), Clock("1h").label(29)
+    (29, 3, '1970-01-02T05:00:00Z')
+    """
+
+    step: int | str = 1
+    origin: int = 0
+
+    @property
+    def stamps(self) -> bool:
+        return isinstance(self.step, str)
+
+    @property
+    def unit(self) -> int:
+        """The step in whatever times are counted in: the column's own units, or microseconds."""
+        return self.step if isinstance(self.step, int) else microseconds(self.step)
+
+    def read(self, value: Any, column: str = "time") -> int:
+        if value is None or value == "":
+            raise Rejected(f"{column} is missing")
+        if self.stamps:
+            return self._stamp(value, column)
+        found = _whole(value)
+        if found is None:
+            hint = "; for time stamps give step as a duration such as 1h" if _is_stamp(value) else ""
+            raise Rejected(f"{column} is {_shown(value)}, not a whole number{hint}")
+        if found % self.unit:
+            raise Rejected(f"{column} is {found}, not a multiple of the step {self.step}")
+        return found // self.unit
+
+    def _stamp(self, value: Any, column: str) -> int:
+        if not _is_stamp(value):
+            raise Rejected(f"{column} is {_shown(value)}, not a time such as 2026-01-31T14:00:00Z")
+        away = instant(value) - self.origin
+        if away % self.unit:
+            raise Rejected(
+                f"{column} is {_shown(value)}, not a whole number of {self.step} steps from "
+                f"{iso(self.origin)}"
+            )
+        return away // self.unit
+
+    def label(self, step: int) -> int | str:
+        """The time at which a step begins, as the user writes times."""
+        moment = step * self.unit + (self.origin if self.stamps else 0)
+        return iso(moment) if self.stamps else moment
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Where a row holds what. `counts` is one column of lists or one column per state (wide), or the
+    column of the one count (long, where `state` names the state's column)."""
+
+    states: tuple[str, ...]
+    counts: str | tuple[str, ...]
+    state: str | None = None
+    realization: str = "realization"
+    time: str = "time"
+    clock: Clock = Clock()
+    group_by: tuple[str, ...] = ()
+    population: str | None = None
+
+    @property
+    def columns(self) -> list[str]:
+        """All columns of a row that matter."""
+        counts = [self.counts] if isinstance(self.counts, str) else list(self.counts)
+        more = [c for c in (self.state, self.population) if c is not None]
+        return [*self.group_by, self.realization, self.time, *counts, *more]
+
+
+@dataclass(frozen=True)
+class Record:
+    """One row that fits its schema. `counts` [S]; of a long row, all but one are NaN."""
+
+    realization: str
+    time: int
+    counts: np.ndarray
+    population: float | None = None
+    group: tuple[str, ...] = ()
+
+
+def read_record(row: Mapping[str, Any], schema: Schema) -> Record:
+    """The record in a row; `Rejected` with the reason if there is none.
+
+    >>> schema = Schema(("home", "away"), "counts")
+    >>> read_record({"realization": 7, "time": 3, "counts": [5, 1e1]}, schema).counts
+    array([ 5., 10.])
+    >>> read_record({"realization": 7, "time": 3, "counts": [5, "x"]}, schema)
+    Traceback (most recent call last):
+    aggmc_beam.records.Rejected: the count of 'away' is 'x', not a number
+    """
+    group = tuple(identity(row.get(c), c) for c in schema.group_by)
+    realization = identity(row.get(schema.realization), schema.realization)
+    time = schema.clock.read(row.get(schema.time), schema.time)
+    counts = _counts(row, schema)
+    population = None
+    if schema.population is not None:
+        population = _number(row.get(schema.population), schema.population)
+        if population <= 0:
+            raise Rejected(f"{schema.population} is {population:g}; a population is above 0")
+    return Record(realization, time, counts, population, group)
+
+
+def parse_json(line: str | bytes) -> dict[str, Any]:
+    """The row in a line of JSON; `Rejected` if it is none."""
+    try:
+        row = json.loads(line)
+    except UnicodeDecodeError as error:
+        raise Rejected(f"the line is not UTF-8 text ({error.reason})") from None
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise Rejected(f"the line is not JSON: {error}") from None
+    if not isinstance(row, dict):
+        raise Rejected(f"the line holds {_shown(row)}, not a JSON object")
+    return row
+
+
+def identity(value: Any, column: str) -> str:
+    """A realization or group as text: 7, 7.0 and "7" are the same."""
+    if value is None or value == "":
+        raise Rejected(f"{column} is missing")
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise Rejected(f"{column} is {value}")
+        value = int(value) if value == int(value) else value
+    if isinstance(value, list | dict):
+        raise Rejected(f"{column} is {_shown(value)}, not a name or a number")
+    found = str(value).strip()
+    if "�" in found:
+        raise Rejected(f"{column} is not UTF-8 text")
+    if not found:
+        raise Rejected(f"{column} is missing")
+    return found
+
+
+def realization_number(name: str) -> int:
+    """The number by which a realization is dealt into jackknife groups; the same on every engine.
+
+    >>> realization_number("12"), realization_number("north")
+    (12, 3693752514)
+    """
+    return int(name) if _WHOLE.fullmatch(name) else zlib.crc32(name.encode())
+
+
+def good_rows(counts: np.ndarray) -> np.ndarray:
+    """Which rows of an array [n, S] are finite throughout."""
+    return np.asarray(np.isfinite(counts).all(1))
+
+
+def _counts(row: Mapping[str, Any], schema: Schema) -> np.ndarray:
+    if schema.state is not None:
+        return _long_count(row, schema)
+    values: Sequence[Any]
+    if isinstance(schema.counts, str):
+        found = row.get(schema.counts)
+        if isinstance(found, str):
+            found = [part.strip() for part in found.strip("[]() \t").split(",")]
+        if found is None:
+            raise Rejected(f"{schema.counts} is missing")
+        if isinstance(found, dict) or not hasattr(found, "__len__"):
+            raise Rejected(f"{schema.counts} is {_shown(found)}, not a list of counts")
+        if len(found) != len(schema.states):
+            raise Rejected(f"{schema.counts} has {len(found)} values for {len(schema.states)} states")
+        values = list(found)
+    else:
+        values = [row.get(c) for c in schema.counts]
+    named = zip(schema.states, values, strict=True)
+    return np.array([_number(v, f"the count of {name!r}") for name, v in named])
+
+
+def _long_count(row: Mapping[str, Any], schema: Schema) -> np.ndarray:
+    assert schema.state is not None
+    assert isinstance(schema.counts, str)
+    state = identity(row.get(schema.state), schema.state)
+    counts = np.full(len(schema.states), np.nan)
+    if state not in schema.states:
+        raise Rejected(f"state {state!r} is not declared; its record is not used")
+    counts[schema.states.index(state)] = _number(row.get(schema.counts), f"the count of {state!r}")
+    return counts
+
+
+def _number(value: Any, what: str) -> float:
+    if value is None or value == "":
+        raise Rejected(f"{what} is missing")
+    if isinstance(value, str):
+        try:
+            value = float(value) if "_" not in value else None
+        except ValueError:
+            value = _Text(value)
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        raise Rejected(f"{what} is {_shown(value)}, not a number")
+    found = float(value)
+    if not math.isfinite(found):
+        raise Rejected(f"{what} is {'NaN' if found != found else 'infinite'}")
+    return found
+
+
+class _Text:
+    """Text that is no number, shown as it was."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return repr(self.text)
+
+
+def _whole(value: Any) -> int | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, str):
+        try:
+            return int(value) if "_" not in value else None
+        except ValueError:
+            pass
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    if isinstance(value, int | np.integer):
+        return int(value)
+    whole = isinstance(value, float) and math.isfinite(value) and value == int(value) and abs(value) < 2**53
+    return int(value) if whole else None
+
+
+def _is_stamp(value: Any) -> bool:
+    if isinstance(value, date):
+        return True
+    if not isinstance(value, str) or not re.match(r"\s*\d{4}-\d\d-\d\d", value):
+        return False
+    try:
+        instant(value)
+    except InputError:
+        return False
+    return True
+
+
+def _shown(value: Any) -> str:
+    found = repr(value)
+    return found if len(found) <= 60 else found[:57] + "..."

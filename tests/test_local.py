@@ -1,0 +1,172 @@
+"""The local engine against `am.estimate` on the same array."""
+
+import frames
+import numpy as np
+import polars as pl
+import pytest
+
+import aggmc_beam as am
+from aggmc_beam.config import read_config
+from aggmc_beam.local import engine, run
+
+HALF = am.Binomial(0.5)
+
+
+def check_same(found, expected, counts=True):
+    np.testing.assert_allclose(found.transition_matrix, expected.transition_matrix, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found.standard_error, expected.standard_error, rtol=0, atol=1e-12)
+    assert found.population == pytest.approx(expected.population, rel=1e-12)
+    if counts:
+        assert dict(found.counts) == dict(expected.counts)
+
+
+def gappy(**options):
+    y = frames.counts(**options)
+    y[1, 5] = y[2, 30:33] = y[4, 0] = np.nan
+    return y
+
+
+ORDERS = {
+    "as is": lambda f: f,
+    "by time": lambda f: f.sort("time", maintain_order=True),
+    "backwards": lambda f: f.reverse(),
+    "shuffled": lambda f: f.sample(fraction=1, shuffle=True, seed=1),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize("layout", ["wide", "lists", "long"])
+def test_every_format_layout_and_order_gives_what_the_array_gives(
+    layout, suffix, order, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(engine, "BATCH", 1000)
+    monkeypatch.setattr(engine, "VALUES", 3000)
+    y = gappy(T=400)
+    frame = frames.wide(y)
+    shaped = {"wide": frame, "lists": frames.lists(frame), "long": frames.long(frame)}[layout]
+    path = frames.save(ORDERS[order](shaped), tmp_path / f"data.{suffix}")
+    result = run(read_config(frames.config(path, input={"layout": "long" if layout == "long" else "wide"})))
+    expected = am.estimate(y, states=frames.STATES, noise=HALF, population=200, estimator="mom")
+    check_same(result.estimates[0], expected)
+    assert result.estimates[0].states == tuple(frames.STATES)
+
+
+CHAINS = [
+    ("stationary", "stationary"),
+    ("per-step", "per-step"),
+    ({"cycle": 5}, am.Cycle(5)),
+    ({"window": {"size": 20, "every": 10}}, am.Window(20, 10)),
+    ({"harmonics": {"period": 10, "order": 1}}, am.Parametric.harmonics(10)),
+]
+
+
+@pytest.mark.parametrize(("plain", "chain"), CHAINS, ids=lambda c: str(c)[:20])
+def test_every_chain_gives_what_the_array_gives(plain, chain, tmp_path):
+    y = gappy(K=25)
+    path = frames.save(frames.wide(y), tmp_path / "data.parquet")
+    found = run(read_config(frames.config(path, chain=plain))).estimates
+    expected = am.estimate(y, noise=HALF, population=200, estimator="mom", chain=chain)
+    expected = [expected] if isinstance(expected, am.Estimate) else expected
+    assert [e.cell for e in found] == [e.cell for e in expected]
+    for a, b in zip(found, expected, strict=True):
+        check_same(a, b)
+
+
+def test_populations_from_a_column_weigh_as_those_of_the_array_do(tmp_path):
+    N = np.array([50, 100, 300, 80, 120, 90])
+    y = frames.counts(N=N)
+    path = frames.save(frames.wide(y, people=N), tmp_path / "data.csv")
+    plain = frames.config(path, population=None, input={"columns": {"population": "people"}})
+    expected = am.estimate(y, noise=HALF, population=N, estimator="mom")
+    check_same(run(read_config(plain)).estimates[0], expected)
+
+
+def test_equal_populations_from_a_column_are_one_population(tmp_path):
+    N = np.full(6, 200)
+    y = frames.counts()
+    path = frames.save(frames.wide(y, people=N), tmp_path / "data.csv")
+    plain = frames.config(path, population=None, input={"columns": {"population": "people"}})
+    check_same(
+        run(read_config(plain)).estimates[0], am.estimate(y, noise=HALF, population=N, estimator="mom")
+    )
+
+
+@pytest.mark.parametrize("N", [200, np.array([50, 100, 300, 80, 120, 90])], ids=["equal", "unequal"])
+def test_exact_counts_tell_their_populations(N, tmp_path):
+    y = frames.counts(N=N, noise=am.Exact())
+    path = frames.save(frames.wide(y), tmp_path / "data.parquet")
+    found = run(read_config(frames.config(path, population="estimate", noise="exact"))).estimates[0]
+    check_same(found, am.estimate(y, estimator="mom"))
+
+
+def test_noise_that_changes_with_time_is_undone_record_by_record(tmp_path):
+    noise = am.PerStep([am.Binomial(0.5), am.Binomial(0.9), am.Binomial(0.7)])
+    y = frames.counts(noise=noise)
+    path = frames.save(frames.wide(y), tmp_path / "data.parquet")
+    found = run(read_config(frames.config(path, noise=noise.to_dict()))).estimates[0]
+    check_same(found, am.estimate(y, noise=noise, population=200, estimator="mom"))
+
+
+def test_groups_are_estimated_apart(tmp_path):
+    parts = {name: frames.counts(seed=i) for i, name in enumerate(["north", "süd"])}
+    rows = [frames.wide(y).with_columns(region=pl.lit(name)) for name, y in parts.items()]
+    mixed = pl.concat(rows).sort("time", maintain_order=True)
+    path = frames.save(mixed, tmp_path / "data.csv")
+    result = run(read_config(frames.config(path, group_by=["region"])))
+    assert [e.group for e in result.estimates] == [{"region": "north"}, {"region": "süd"}]
+    for found, y in zip(result.estimates, parts.values(), strict=True):
+        check_same(found, am.estimate(y, noise=HALF, population=200, estimator="mom"))
+    assert result.ledger["sorted"] is False
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_time_stamps_become_steps(suffix, tmp_path):
+    y = gappy()
+    stamps = pl.datetime(2026, 3, 1) + pl.duration(hours=2 * pl.col("time"))
+    frame = frames.wide(y).with_columns(time=stamps)
+    if suffix != "parquet":
+        frame = frame.with_columns(pl.col("time").dt.strftime("%Y-%m-%dT%H:%MZ"))
+    path = frames.save(frame, tmp_path / f"data.{suffix}")
+    plain = frames.config(path, input={"step": "2h"}, chain={"window": {"size": 40}})
+    found = run(read_config(plain)).estimates
+    assert found[0].window["start"].endswith("Z")
+    plain["chain"] = "stationary"
+    expected = am.estimate(y, noise=HALF, population=200, estimator="mom")
+    check_same(run(read_config(plain)).estimates[0], expected)
+
+
+def test_states_are_found_in_the_data(tmp_path):
+    y = frames.counts()
+    frame = frames.wide(y)
+    for shaped, layout, names in (
+        (frame, "wide", frames.STATES),
+        (frames.lists(frame), "wide", ["0", "1", "2"]),
+        (frames.long(frame).reverse(), "long", sorted(frames.STATES)),
+    ):
+        path = frames.save(shaped, tmp_path / "data.parquet")
+        plain = frames.config(path, states="from-data", input={"layout": layout})
+        assert run(read_config(plain)).estimates[0].states == tuple(names)
+
+
+def test_many_files_are_one_data_set_whatever_their_order_of_columns(tmp_path):
+    y = frames.counts()
+    frame = frames.wide(y)
+    for k in range(6):
+        part = frame.filter(pl.col("realization") == k)
+        part = part.select(reversed(part.columns)) if k % 2 else part
+        frames.save(part, tmp_path / f"part{k}.csv")
+    result = run(read_config(frames.config(tmp_path / "*.csv")))
+    check_same(result.estimates[0], am.estimate(y, noise=HALF, population=200, estimator="mom"))
+    assert result.ledger["files"] == 6
+
+
+def test_names_that_are_no_numbers_are_dealt_into_the_same_groups_in_every_format(tmp_path):
+    frame = frames.wide(frames.counts(K=30)).with_columns(
+        pl.format("zone {}", "realization").alias("realization")
+    )
+    found = [
+        run(read_config(frames.config(frames.save(frame, tmp_path / f"data.{s}")))).estimates[0].to_json()
+        for s in ("csv", "jsonl", "parquet")
+    ]
+    assert found[0] == found[1] == found[2]
