@@ -141,8 +141,22 @@ def test_unknown_and_odd_diagnostics_are_shown_and_break_nothing():
     }
     odd |= {"choice": {"form": "gmm", "why": "lowest loss"}, "noise_test": {"accepted": False, "J": 99.0}}
     text = seen([an_estimate(diagnostics=odd)])
-    for part in ("New key", "lowest loss.", "0.123", "99", "Check the noise model", "guessed"):
+    for part in ("New key", "gmm. Lowest loss.", "0.123", "99", "Check the noise model", "guessed"):
         assert part in text
+
+
+def test_what_auto_found_is_said_in_words():
+    test = {"assumed": "known", "J": 99.0, "degrees": 10, "limit": 30.0, "accepted": False}
+    drift = {"statistic": 5.1, "limit": 3.9, "tests": 4, "method": "t", "implied_bias": 0.02, "raised": True}
+    choice = {"estimator": "gmm", "form": "detrended", "why": "means move", "noise_test": {"known": test}}
+    scores = {"estimate": 0.03, "identity": 0.01, "naive": 0.2}
+    found = {"choice": choice, "drift": drift, "scores": scores}
+    text = seen([an_estimate(diagnostics=found)])
+    assert "do not agree with that (J = 99, limit 30)" in text
+    assert "Mean shares change with time (largest t 5.1, limit 3.9)" in text
+    assert "gmm, detrended. Means move." in text
+    assert "lower is better: identity 0.01, estimate 0.03, naive 0.2" in text
+    assert "Identity predicts better" in text
 
 
 def test_missing_parts_leave_a_page():

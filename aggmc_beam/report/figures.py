@@ -67,7 +67,7 @@ def heat_map(
     S = len(states)
     large = bounds is not None
     side = 320.0 if large else 236.0
-    font = 12.0 if large else 9.5
+    font = 9.5 if not large else 12.0 if S <= 12 else 8.5
     names = [short(s, 14 if large else 10) for s in states]
     cell = side / S
     longest = max(len(n) for n in names) * font * 0.58 + 8

@@ -51,13 +51,17 @@ def rows(value: Mapping[str, Any], path: str = "", limit: int = 400) -> Iterator
 
 
 def plain(value: Any) -> str:
-    """A leaf in few characters: numbers with four digits, integers with separators."""
+    """A leaf in few characters.
+
+    >>> plain(20000.0), plain(0.123456), plain([True, None])
+    ('20,000', '0.1235', 'yes, unknown')
+    """
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "unknown"}[value]
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        return f"{value:,.4g}" if abs(value) < 1e6 else f"{value:,.0f}" if abs(value) < 1e15 else f"{value:g}"
+        return f"{value:,.0f}" if 1e3 <= abs(value) < 1e15 else f"{value:.4g}"
     if isinstance(value, list | tuple):
         text = ", ".join(plain(item) for item in value[:20])
         return text + (f", and {len(value) - 20:,} more" if len(value) > 20 else "")

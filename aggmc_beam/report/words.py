@@ -52,28 +52,22 @@ def findings(x: Item, states: tuple[str, ...]) -> list[Finding]:
     raw = x.source.get("diagnostics")
     left = dict(raw) if isinstance(raw, Mapping) else {}
     found = [
-        _noise(x.source, left.pop("noise_test", None)),
-        _chain(x, left.pop("drift", None)),
+        _noise(x.source, left.pop("noise_test", None) or _tests(left.get("choice"))),
+        _chain(x, left.pop("drift", None), left.get("choice")),
         _population(x.source, left.pop("population", None)),
         *_rows(left.pop("rows", None)),
         _interval(x, states, left.pop("interval", None)),
         _entries(x, left.pop("outside", None), left.pop("condition", None)),
     ]
     if left.get("choice") is not None:
-        text, todo, tone = tell(left.pop("choice"))
-        found.append(Finding("Choice of estimator", tone, _ESTIMATOR, text, todo))
+        found.append(_choice(left.pop("choice")))
     if left.get("scores") is not None:
-        text, todo, tone = tell(left.pop("scores"))
-        assumed = "Each counts vector is predicted from the one before, by each of the matrices."
-        found.append(Finding("Prediction one step ahead", tone, assumed, text, todo))
+        found.append(_scores(left.pop("scores")))
     for key, value in left.items():
         if value not in (None, [], {}):
             text, todo, tone = tell(value)
             found.append(Finding(key.replace("_", " ").capitalize(), tone, "", text, todo))
     return sorted(found, key=lambda f: ("act", "look", "fine").index(f.tone))
-
-
-_ESTIMATOR = "The form of the estimator was left to the data (auto)."
 
 
 def tell(value: Any) -> tuple[str, str, str]:
@@ -96,7 +90,9 @@ def _tone(value: Mapping[str, Any]) -> str:
     if value.get("tone") in ("fine", "look", "act"):
         return str(value["tone"])
     refused = [value.get(key) is False for key in ("accepted", "passed", "ok")]
-    alarmed = [value.get(key) is True for key in ("rejected", "detected", "drifting", "flag", "warning")]
+    alarmed = [
+        value.get(key) is True for key in ("rejected", "raised", "detected", "drifting", "flag", "warning")
+    ]
     chance = next((value[key] for key in ("p", "p_value", "pvalue") if key in value), None)
     unlikely = isinstance(chance, int | float) and chance < 0.01
     return "act" if any(refused) or any(alarmed) or unlikely else "fine"
@@ -120,8 +116,19 @@ def _noise(e: Mapping[str, Any], test: Any) -> Finding:
     return Finding("Noise", tone, noise_in_words(e.get("noise")), found, todo)
 
 
-def _chain(x: Item, drift: Any) -> Finding:
+def _chain(x: Item, drift: Any, choice: Any) -> Finding:
     found, todo, tone = tell(drift) if drift is not None else ("", "", "fine")
+    if isinstance(drift, Mapping) and {"raised", "statistic", "limit"} <= set(drift):
+        size = f"(largest t {plain(drift['statistic'])}, limit {plain(drift['limit'])})"
+        found = f"Mean shares move no more than chance lets them {size}."
+        if drift["raised"]:
+            found = f"Mean shares change with time {size}."
+            if drift.get("implied_bias") is not None:
+                found += (
+                    f" Left in, that would put an error of about {plain(drift['implied_bias'])} into entries."
+                )
+            if isinstance(choice, Mapping) and choice.get("form") in ("steps", "detrended"):
+                tone, todo = "look", "The change was taken out of the estimate; see the choice of estimator."
     if x.position is None:
         assumed = "One matrix holds at all times, and individuals move independently of each other."
     else:
@@ -129,6 +136,54 @@ def _chain(x: Item, drift: Any) -> Finding:
     if tone == "act" and not todo:
         todo = "Let the chain change with time: chain: {window: ...}, {cycle: ...} or per-step."
     return Finding("Chain", tone, assumed, found, todo)
+
+
+def _tests(choice: Any) -> Any:
+    """The test of the noise that stands in the choice, in words."""
+    tests = choice.get("noise_test") if isinstance(choice, Mapping) else None
+    test = tests.get("known") if isinstance(tests, Mapping) else None
+    if not isinstance(test, Mapping) or not {"J", "limit", "accepted"} <= set(test):
+        return tests or None
+    size = f"(J = {plain(test['J'])}, limit {plain(test['limit'])})"
+    if test["accepted"]:
+        return {"why": f"The variances of the counts agree with that {size}."}
+    return {
+        "why": f"The variances of the counts do not agree with that {size}; they are not relied on.",
+        "todo": "Check the noise model and its parameter.",
+        "tone": "look",
+    }
+
+
+def _choice(choice: Any) -> Finding:
+    assumed = "The form of the estimator was left to the data (auto)."
+    if not isinstance(choice, Mapping):
+        return Finding("Choice of estimator", "fine", assumed, *tell(choice)[:2])
+    left = {key: value for key, value in choice.items() if key not in ("noise_test", "estimator", "form")}
+    made = [plain(choice[key]) for key in ("estimator", "form") if choice.get(key)]
+    text, todo, tone = tell(left)
+    text = text[:1].upper() + text[1:]
+    return Finding("Choice of estimator", tone, assumed, f"{', '.join(made)}. {text}".lstrip(". "), todo)
+
+
+def _scores(scores: Any) -> Finding:
+    """Prediction errors by name; the estimate should have the lowest."""
+    topic, assumed = "Prediction one step ahead", "Some records are left out and predicted from those before."
+    errors = {k: v for k, v in scores.items() if _is_number(v)} if isinstance(scores, Mapping) else {}
+    if "estimate" not in errors or len(errors) < 2:
+        text, todo, tone = tell(scores)
+        return Finding(topic, tone, assumed, text, todo)
+    ranked = sorted(errors, key=lambda name: float(errors[name]))
+    found = (
+        "Mean squared error, lower is better: " + ", ".join(f"{n} {plain(errors[n])}" for n in ranked) + "."
+    )
+    if ranked[0] == "estimate":
+        return Finding(topic, "fine", assumed, found)
+    todo = f"{ranked[0].capitalize()} predicts better: the data say little about moves. Gather more, or "
+    return Finding(topic, "look", assumed, found, todo + "check the settings.")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _population(e: Mapping[str, Any], note: Any) -> Finding:
