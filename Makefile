@@ -39,6 +39,7 @@ accept: $(READY)  ## the full acceptance list on simulated data
 
 bench: $(READY)  ## measure speed, as ratios against named alternatives
 	$(BIN)/python benchmarks/kernel.py
+	$(BIN)/python benchmarks/states.py
 
 lock: $(READY)  ## resolve the dependencies anew, for all supported Pythons
 	$(BIN)/python -m pip install --quiet uv
