@@ -29,6 +29,9 @@ from aggmc_beam.outside import add_outside
 from aggmc_beam.prepare import Preparation, mean_population
 from aggmc_beam.result import Estimate, Estimates
 
+#: Endings of files that hold records.
+TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".pq")
+
 
 def estimate(
     data: Any,
@@ -43,13 +46,16 @@ def estimate(
     constraints: Constraints | None = None,
     open_population: bool = False,
     outside: str | None = None,
-) -> Estimate | Estimates:
+    **table: Any,
+) -> Any:
     """Estimate how individuals move between states from counts of individuals in each state.
 
     data: an array [K, T, S] of K realizations, T steps and S states, NaN rows being missing steps;
-        a `Digest` or `Moments`, or the path of a saved one.
+        a Polars DataFrame or LazyFrame, or a path or glob of CSV, JSON lines or Parquet files, see
+        `aggmc_beam.local.table.estimate_table` for the options that name their columns; a `Digest` or
+        `Moments`, or the path of saved ones.
     states: S names. noise: how the counts came about (`Exact()` by default). population: N, one
-        per realization [K], or "estimate".
+        per realization [K], the name of a column, or "estimate".
     estimator: "auto" chooses for the data, and says why in `diagnostics["choice"]`; or "mom", "cls",
         "corrected-cls", "limle", "naive", "simplex", "fast", "gmm".
     chain: "stationary", "per-step", `Window(size, every)`, `Cycle(period)` or `Parametric(...)`;
@@ -83,8 +89,16 @@ def estimate(
         constraints=constraints,
         open_population=open_population,
     )
+    if outside is None and _is_table(data):
+        from aggmc_beam.local.table import estimate_table
+
+        return estimate_table(data, states, population, settings, replicates, **table)
+    if table:
+        raise InputError(f"{next(iter(table))!r} is for tables and files of records, which the data are not")
     if isinstance(data, str | os.PathLike):
         data = load(data)
+        if not isinstance(data, Digest | Moments):
+            return data.estimate(replace(settings, population=population))
     if isinstance(data, Moments):
         data = Digest(data.states, {(0, 0): data}, {})
     if isinstance(data, Digest):
@@ -105,13 +119,24 @@ def estimate(
     return _estimate_array(counts, population, replace(settings, states=names), replicates)
 
 
-def load(path: str | os.PathLike[str]) -> Digest | Moments:
-    """A saved digest or saved moments, whichever the file holds."""
-    data = storage.read_bytes(path)
-    source = os.fspath(path)
-    if storage.kind_of(data, source) == DIGEST:
-        return Digest.from_bytes(data, source)
-    return Moments.from_bytes(data, source)
+def load(path: str | os.PathLike[str]) -> Any:
+    """Saved moments, a saved digest or those of a run, whichever the file holds."""
+    from aggmc_beam import saved
+
+    source = saved.find(path)
+    data = storage.read_bytes(source)
+    kind = storage.kind_of(data, source)
+    if kind == saved.KIND:
+        return saved.Saved.from_bytes(data, source)
+    return Digest.from_bytes(data, source) if kind == DIGEST else Moments.from_bytes(data, source)
+
+
+def _is_table(data: Any) -> bool:
+    """Whether data are a Polars frame, or name files of records; without importing Polars."""
+    if isinstance(data, str | os.PathLike):
+        name = os.fspath(data)
+        return name.lower().endswith(TABLES) or any(c in name for c in "*?[")
+    return type(data).__module__.startswith("polars.")
 
 
 def _estimate_array(

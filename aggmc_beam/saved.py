@@ -19,7 +19,7 @@ from aggmc_beam.digest import Digest, Replicates
 from aggmc_beam.errors import InputError
 from aggmc_beam.fitting import Settings, estimate_digest
 from aggmc_beam.moments import Counts
-from aggmc_beam.noise import Noise, noise_from_dict
+from aggmc_beam.noise import Exact, Noise, noise_from_dict
 from aggmc_beam.prepare import as_counts
 from aggmc_beam.records import realization_number
 from aggmc_beam.resolve import Mapped
@@ -123,6 +123,14 @@ class Saved:
         path = find(path)
         return cls.from_bytes(storage.read_bytes(path), path)
 
+    def estimate(self, settings: Settings) -> Estimate | Estimates:
+        """The estimate of a run that has one group."""
+        if len(self.groups) != 1:
+            raise InputError(
+                f"the file holds {len(self.groups)} groups; `aggmc moments estimate` estimates each of them"
+            )
+        return estimate_sums(self, self.groups[0], settings)
+
     def check_joins(self, other: Saved, what: str) -> None:
         """`InputError` unless sums of the other can be added to these."""
         differences = {
@@ -223,6 +231,8 @@ def estimate_sums(saved: Saved, sums: Sums, settings: Settings) -> Estimate | Es
         population = float(N.mean())
         if np.ptp(N) == 0:
             digest, weighted = as_counts(digest, population), False
+    if settings.open_population and isinstance(noise, Exact) and population == "estimate":
+        population = float(digest.total.lag0.left.sum())
     return estimate_digest(
         digest, replace(settings, noise=noise, population=population, weighted=weighted, states=saved.states)
     )

@@ -228,6 +228,8 @@ class Config:
     )
     chain: Chain = key(ChainKind(), "how transitions may change with time", Stationary, "`stationary`")
     estimator: str = key(EstimatorKind(), "method of estimation", "auto")
+    lags: int = key(integer(1), "how far apart the pairs may be that estimators use, 1 or 2", 2)
+    open_population: bool = key(flag(), "individuals enter and leave, so that totals vary", False)
     uncertainty: Uncertainty = key(Section(Uncertainty), "standard errors and intervals", Uncertainty)
     max_rejected: int | None = key(
         integer(0), "stop with an error when more records than this are rejected", None, "no limit"
@@ -240,6 +242,8 @@ class Config:
     def __post_init__(self) -> None:
         if self.version != 1:
             raise InputError(f"version {self.version} is not known; this release reads version 1")
+        if self.lags > 2:
+            raise InputError(f"lags must be 1 or 2; got {self.lags}")
         if isinstance(self.states, str) and self.states != FROM_DATA:
             raise InputError(f"states must be a list of names or {FROM_DATA}; got {self.states!r}")
         self._check_columns()

@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from aggmc_beam.config import Config
+from aggmc_beam.digest import Digest
 from aggmc_beam.errors import InputError
 from aggmc_beam.fitting import Settings
 from aggmc_beam.local.accumulate import COLUMN, ONE, TOTALS, Accumulator
@@ -19,7 +20,8 @@ from aggmc_beam.local.layout import find_schema
 from aggmc_beam.local.sources import ROW, Source, open_files
 from aggmc_beam.local.survey import BATCH, Survey, batches, survey
 from aggmc_beam.local.tidy import FILE, KEY, TIME, group_columns, tidy
-from aggmc_beam.noise import Exact, Noise
+from aggmc_beam.moments import Counts
+from aggmc_beam.noise import Exact
 from aggmc_beam.prepare import Preparation
 from aggmc_beam.records import Clock, Schema
 from aggmc_beam.result import Estimate, Estimates
@@ -56,6 +58,12 @@ class Plan:
     config: Config
     sources: list[Source]
     schema: Schema
+    chosen: Settings | None = None
+    """Settings that no config can express, instead of the config's."""
+
+    @property
+    def settings(self) -> Settings:
+        return self.chosen or settings(self.config)
 
     @classmethod
     def open(cls, config: Config) -> Plan:
@@ -76,7 +84,8 @@ class Plan:
         if self.schema.population is not None:
             return COLUMN
         unknown = self.config.population in (None, "estimate")
-        return TOTALS if unknown and isinstance(self.config.noise, Exact) else ONE
+        closed = isinstance(self.config.noise, Exact) and not self.settings.open_population
+        return TOTALS if unknown and closed else ONE
 
 
 def check_local(config: Config) -> None:
@@ -123,7 +132,7 @@ def _run(plan: Plan, progress: Progress) -> Result:
 
     if not used:
         raise InputError(_nothing(found, rejections()))
-    results, skipped = estimate_groups(after, settings(config), plan.schema.clock)
+    results, skipped = estimate_groups(after, plan.settings, plan.schema.clock)
     ledger = {
         "files": len(plan.sources),
         "rows": found.rows,
@@ -153,6 +162,7 @@ def accumulator(plan: Plan, saved: Saved | None = None) -> Accumulator:
         undo = noise.varies or (noise.is_known and bool((noise.offset(S) != 0).any()))
         preparation = Preparation(noise, True, undo)
     N = config.population if isinstance(config.population, float) else None
+    N = None if plan.settings.open_population else N
     keys = Keys(group_columns(schema))
     total = Accumulator(schema, config.chain, preparation, populations, keys, Refused(), N)
     if saved is not None:
@@ -190,7 +200,15 @@ def is_disordered(found: Survey, schema: Schema) -> bool:
 
 def settings(config: Config) -> Settings:
     population: float | str = "estimate" if config.population is None else config.population
-    return Settings(config.noise, population, config.estimator, config.chain, config.uncertainty.level)
+    return Settings(
+        config.noise,
+        population,
+        config.estimator,
+        config.chain,
+        config.uncertainty.level,
+        lags=config.lags,
+        open_population=config.open_population,
+    )
 
 
 def estimate_groups(
@@ -247,9 +265,7 @@ def _labelled(
     return replace(found, items=tuple(label(e) for e in found.items), pooled=pooled)
 
 
-def _with_rejected(total: Accumulator, refused: Refused) -> Any:
-    from aggmc_beam.moments import Counts
-
+def _with_rejected(total: Accumulator, refused: Refused) -> Digest:
     counts = Counts(rejected=refused.number, duplicates=refused.duplicates)
     return total.digests[0].counted(counts) if total.digests[0].parts else total.digests[0]
 
@@ -275,6 +291,3 @@ def _culprit(plan: Plan, error: Exception) -> str:
                 return f"{source.name}: a quotation mark is opened and not closed"
             return f"{source.name} cannot be read: {text.splitlines()[0]}"
     return f"the input cannot be read: {str(error).splitlines()[0]}"
-
-
-__all__ = ["Noise", "Plan", "Result", "run", "run_plan"]
