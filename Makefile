@@ -7,7 +7,7 @@ READY := $(VENV)/ready
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help run test lint format accept bench lock clean
+.PHONY: help run test lint format accept bench docs lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -35,11 +35,14 @@ format: $(READY)  ## let ruff rewrite the code
 	$(BIN)/ruff format .
 
 accept: $(READY)  ## the full acceptance list on simulated data
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m accept tests
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "accept or not accept" tests/test_acceptance.py tests/test_acceptance_full.py
 
 bench: $(READY)  ## measure speed, as ratios against named alternatives
 	$(BIN)/python benchmarks/kernel.py
 	$(BIN)/python benchmarks/states.py
+
+docs: $(READY)  ## write docs/config.md and its JSON Schema from the code
+	$(BIN)/python -m aggmc_beam.config.reference
 
 lock: $(READY)  ## resolve the dependencies anew, for all supported Pythons
 	$(BIN)/python -m pip install --quiet uv

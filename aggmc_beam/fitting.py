@@ -247,7 +247,7 @@ class Fit:
             noise=resolved.noise,
             estimator=settings.estimator,
             baselines={"identity": np.eye(S), "naive": np.tile(x.right, (S, 1))},
-            counts=_counts(total),
+            counts=_counts(total, self.digest.total),
             diagnostics={
                 "rows": self._row_flags(x, P, share_error),
                 "interval": {
@@ -289,14 +289,15 @@ def _stationary(P: np.ndarray) -> np.ndarray:
     return pi
 
 
-def _counts(total: Moments) -> dict[str, int]:
+def _counts(cell: Moments, run: Moments) -> dict[str, int]:
+    """Records and pairs of the cell; the rest is of the whole run, since it belongs to no cell."""
     return {
-        "records": total.records,
-        "pairs": total.pairs,
-        "realizations": total.counts.realizations,
-        "duplicates": total.counts.duplicates,
-        "overlaps": total.counts.overlaps,
-        "gaps": total.gaps,
-        "rejected": total.counts.rejected,
-        "late": total.counts.late,
+        "records": cell.records,
+        "pairs": cell.pairs,
+        "realizations": run.counts.realizations,
+        "duplicates": run.counts.duplicates,
+        "overlaps": run.counts.overlaps,
+        "gaps": run.gaps,
+        "rejected": run.counts.rejected,
+        "late": run.counts.late,
     }

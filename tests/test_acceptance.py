@@ -60,20 +60,3 @@ def test_fast_beats_mom_by_far(name):
     errors = results(name)
     for T in STEPS:
         assert geometric_mean(errors[T]["fast"]) < 0.70 * geometric_mean(errors[T]["mom"])
-
-
-#: Upper limits of gmm over mom: lags 1 and 2, and with lag 0 as far as the noise allows.
-GMM = {"exact": (0.36, 0.20), "binomial .5": (0.44, 0.38), "gaussian s2=5": (0.42, 0.36)}
-
-
-@pytest.mark.accept
-def test_gmm_has_the_error_of_the_reference(name):
-    if name not in GMM:
-        return
-    lag0 = "gmm known" if name == "exact" else "gmm diagonal"
-    for T in STEPS:
-        errors = trials(CASES[name], ["mom", "gmm any", lag0, "gmm"], T, runs=20, seed=11)
-        found = {e: geometric_mean(v) for e, v in errors.items() if e != "cls limit"}
-        assert found["gmm any"] < GMM[name][0] * found["mom"]
-        assert found[lag0] < GMM[name][1] * found["mom"]
-        assert found["gmm"] < GMM[name][1] * found["mom"]

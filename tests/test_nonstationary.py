@@ -66,6 +66,7 @@ def test_windows_follow_a_chain_that_switches():
     est = am.estimate(y, chain=am.Window(500), estimator="mom")
     assert est.cells == [0, 500]
     assert est[0].window == {"start": 0, "end": 500}
+    assert [e.counts["gaps"] for e in est] == [0, 0]
     np.testing.assert_allclose(est[0].transition_matrix, A, atol=0.05)
     np.testing.assert_allclose(est[1].transition_matrix, B, atol=0.06)
 
