@@ -80,6 +80,17 @@ def text(what: str = "text") -> Simple:
     return Simple(what, {"type": "string", "minLength": 1}, lambda v: v if isinstance(v, str) and v else None)
 
 
+def name(what: str = "a name") -> Simple:
+    """Text; a whole number stands for its digits. YAML reads a bare yes or no as a truth value."""
+
+    def convert(value: Any) -> str | None:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return str(value)
+        return value.strip() or None if isinstance(value, str) else None
+
+    return Simple(f"{what} (in quotes if in doubt)", {"type": ["string", "integer"]}, convert)
+
+
 def flag() -> Simple:
     return Simple("true or false", {"type": "boolean"}, lambda v: v if isinstance(v, bool) else None)
 
@@ -111,7 +122,7 @@ class Several:
 
     @property
     def text(self) -> str:
-        return f"a list of {self.item.text}"
+        return f"a list, each entry {self.item.text}"
 
     @property
     def schema(self) -> dict[str, Any]:

@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from aggmc_beam.chain import Chain, Stationary
-from aggmc_beam.config.kinds import Choice, Either, Section, Several, flag, integer, key, number, text
+from aggmc_beam.config.kinds import Choice, Either, Section, Several, flag, integer, key, name, number, text
 from aggmc_beam.config.special import (
     ChainKind,
     Duration,
-    EstimatorKind,
     Moment,
     NoiseKind,
     square,
 )
 from aggmc_beam.digest import REPLICATES
 from aggmc_beam.errors import InputError
+from aggmc_beam.estimators.registry import NAMES as ESTIMATORS
 from aggmc_beam.noise import Exact, Noise
 
 FROM_DATA = "from-data"
-NAMES = Several(text("a name"), unique=True)
+NAMES = Several(name(), unique=True)
 
 
 def _by_type(*types: type) -> Any:
@@ -227,7 +227,7 @@ class Config:
         "the column `input.columns.population` if there is one, else `estimate`",
     )
     chain: Chain = key(ChainKind(), "how transitions may change with time", Stationary, "`stationary`")
-    estimator: str = key(EstimatorKind(), "method of estimation", "auto")
+    estimator: str = key(Choice(ESTIMATORS), "method of estimation", "auto")
     lags: int = key(integer(1), "how far apart the pairs may be that estimators use, 1 or 2", 2)
     open_population: bool = key(flag(), "individuals enter and leave, so that totals vary", False)
     uncertainty: Uncertainty = key(Section(Uncertainty), "standard errors and intervals", Uncertainty)
@@ -264,10 +264,10 @@ class Config:
         if columns.population is not None:
             used["input.columns.population"] = columns.population
         seen: dict[str, str] = {}
-        for path, name in used.items():
-            if name in seen:
-                raise InputError(f"{path} is column {name!r}, which {seen[name]} uses already")
-            seen[name] = path
+        for path, column in used.items():
+            if column in seen:
+                raise InputError(f"{path} is column {column!r}, which {seen[column]} uses already")
+            seen[column] = path
         given, states = columns.counts, self.known_states
         if isinstance(given, tuple) and states and len(given) != len(states):
             raise InputError(f"input.columns.counts names {len(given)} columns for {len(states)} states")

@@ -12,7 +12,6 @@ from aggmc_beam.chain import Chain, Cycle, Parametric, Window, as_chain
 from aggmc_beam.config.kinds import Choice, Section, Simple, as_number, integer, key, shown
 from aggmc_beam.durations import instant, microseconds
 from aggmc_beam.errors import InputError, nearest
-from aggmc_beam.fitting import Settings
 from aggmc_beam.noise import Noise, noise_from_dict
 from aggmc_beam.noise.description import _MODELS
 
@@ -111,21 +110,6 @@ def chain_to_plain(chain: Chain) -> Any:
             return {"harmonics": {"period": chain.period, "order": order}}
         return None
     return chain.name
-
-
-@dataclass(frozen=True)
-class EstimatorKind:
-    text = "the name of an estimator"
-    schema = {"type": "string"}  # noqa: RUF012
-
-    def read(self, value: Any, path: str) -> str:
-        if not isinstance(value, str):
-            raise InputError(f"{path} must be {self.text}; got {shown(value)}")
-        try:
-            Settings(estimator=value)
-        except InputError as error:
-            raise InputError(f"{path}: {error}") from None
-        return value
 
 
 @dataclass(frozen=True)

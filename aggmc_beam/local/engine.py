@@ -112,7 +112,7 @@ def _run(plan: Plan, progress: Progress) -> Result:
     saved = None if config.input.resume is None else Saved.load(config.input.resume)
     frame = plan.frame
     groups = group_columns(plan.schema)
-    found = survey(frame, groups, lambda rows: progress("looking", rows, None))
+    found = survey(frame, plan.schema, lambda rows: progress("looking", rows, None))
     total = accumulator(plan, saved)
     total.add_groups(found.extents, config.uncertainty.replicates, config.uncertainty.block)
     sort = is_disordered(found, plan.schema)

@@ -1,4 +1,4 @@
-"""A first, cheap pass over keys and times only: how much there is, and whether it is in order."""
+"""A first pass: how many realizations and steps there are, and whether they are in order."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 
 from aggmc_beam.local.keys import Group, Keys
-from aggmc_beam.local.sources import BROKEN
-from aggmc_beam.local.tidy import KEY, TIME
+from aggmc_beam.local.tidy import KEY, TIME, group_columns, readable
+from aggmc_beam.records import Schema
 
 #: Rows that are read at once; also a bound on memory.
 BATCH = 100_000
@@ -35,16 +35,16 @@ class Survey:
     extents: dict[Group, Extent]
 
 
-def survey(frame: pl.LazyFrame, groups: list[str], progress: Callable[[int], None]) -> Survey:
-    """The survey of tidy rows."""
-    keys = Keys(groups)
+def survey(frame: pl.LazyFrame, schema: Schema, progress: Callable[[int], None]) -> Survey:
+    """The survey of tidy rows; of those that will be rejected only the number matters."""
+    keys = Keys(group_columns(schema))
     none = np.zeros(0, np.int64)
     first, last = none, none
     rows = backwards = 0
-    wanted = frame.select(*groups, KEY, TIME, BROKEN)
+    wanted = frame.select(*keys.columns, KEY, TIME, readable(schema).alias("good"))
     for batch in batches(wanted, BATCH * 4):
         rows += batch.height
-        good = batch.filter(~pl.col(BROKEN)).drop_nulls()
+        good = batch.filter("good")
         key, time = keys.of(good), good[TIME].to_numpy()
         more = len(keys) - len(first)
         first = np.concatenate([first, np.full(more, np.iinfo(np.int64).max)])

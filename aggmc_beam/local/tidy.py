@@ -31,6 +31,20 @@ def value_columns(schema: Schema) -> list[str]:
     return [f"__value{i}" for i in range(len(schema.counts))]
 
 
+def readable(schema: Schema) -> pl.Expr:
+    """Whether a tidy row holds a record, or part of one; exact but for lists with nulls or NaN."""
+    needed = [*group_columns(schema), KEY, TIME]
+    good = [pl.col(c).is_not_null() for c in needed] + [~pl.col(BROKEN)]
+    if schema.population is not None:
+        good.append(pl.col(POPULATION).is_finite() & (pl.col(POPULATION) > 0))
+    if value_columns(schema) == [VALUES]:
+        good.append(pl.col(VALUES).list.len() == len(schema.states))
+        good.append(pl.col(VALUES).list.sum().is_finite())
+    else:
+        good += [pl.col(c).is_finite() for c in value_columns(schema) if c != STATE]
+    return pl.all_horizontal(good).fill_null(False)
+
+
 def tidy(source: Source, number: int, schema: Schema) -> pl.LazyFrame:
     """The rows of one source, with groups, key, time, counts, population and place."""
     missing = [c for c in schema.columns if c not in source.columns]

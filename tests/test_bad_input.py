@@ -1,0 +1,319 @@
+"""Bad input is a clear error or a counted rejection with its place; never a wrong answer."""
+
+import json
+
+import frames
+import numpy as np
+import polars as pl
+import pytest
+
+import aggmc_beam as am
+from aggmc_beam.config import read_config
+from aggmc_beam.local import engine, run
+
+HEADER = "realization,time,home,work\n"
+GOOD = "".join(f"{k},{t},{10 + (k + t) % 3},{20 - (k + t) % 3}\n" for k in range(3) for t in range(12))
+PLAIN = {"states": ["home", "work"], "noise": {"model": "gaussian", "sigma": 1}, "population": 30}
+
+
+def run_on(path, **more):
+    given = more.pop("input", {})
+    return run(read_config({**PLAIN, "estimator": "simplex", "input": {"files": str(path), **given}, **more}))
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(content, name="data.csv"):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+@pytest.fixture
+def expected(write):
+    return run_on(write(HEADER + GOOD, "good.csv")).estimates[0].to_json()
+
+
+def without_rejected(estimate):
+    found = estimate.to_dict()
+    found["counts"] = {k: v for k, v in found["counts"].items() if k not in ("rejected", "duplicates")}
+    return found
+
+
+REJECTED = {
+    "mixed types": ("1,99,many,5\n", "the count of 'home' is 'many', not a number"),
+    "NaN": ("1,99,NaN,5\n", "the count of 'home' is NaN"),
+    "infinite": ("1,99,3,inf\n", "the count of 'work' is infinite"),
+    "overflowing": ("1,99,1e999,5\n", "the count of 'home' is infinite"),
+    "a missing count": ("1,99,3\n", "the count of 'work' is missing"),
+    "a missing time": ("1,,3,5\n", "time is missing"),
+    "a missing realization": (",99,3,5\n", "realization is missing"),
+    "a broken time": ("1,9x,3,5\n", "time is '9x', not a whole number"),
+    "half a step": ("1,9.5,3,5\n", "time is '9.5', not a whole number"),
+    "a time stamp": ("1,2026-01-01,3,5\n", "for time stamps give step as a duration"),
+    "too many fields": ("1,99,3,5,7\n", "it has more fields than the header"),
+    "a decimal comma": ("1,99,3,5,5\n", "it has more fields than the header"),
+    "a thousands mark": ('1,99,"1,000",5\n', "the count of 'home' is '1,000', not a number"),
+    "an underscore": ("1,99,1_0,5\n", "not a number"),
+    "no UTF-8": (b"\xff,99,3,5\n", "realization is not UTF-8 text"),
+}
+
+
+@pytest.mark.parametrize("case", REJECTED)
+def test_one_broken_row_is_rejected_with_its_place_and_the_rest_is_used(case, write, expected):
+    row, reason = REJECTED[case]
+    row = row if isinstance(row, bytes) else row.encode()
+    lines = (HEADER + GOOD).encode().splitlines(keepends=True)
+    path = write(b"".join([*lines[:7], row, *lines[7:]]))
+    result = run_on(path)
+    assert without_rejected(result.estimates[0]) == without_rejected(am.Estimate.from_json(expected))
+    assert result.estimates[0].counts["rejected"] == result.ledger["rejected"] == 1
+    [rejection] = result.rejections()
+    assert reason in rejection.reason
+    assert (rejection.file, rejection.row) == (str(path), 8)
+    json.dumps(rejection.to_dict(), allow_nan=False)
+
+
+def as_json(row):
+    return json.dumps(row, ensure_ascii=False)
+
+
+JSON_ROWS = [
+    as_json({"realization": k, "time": t, "home": 10 + (k + t) % 3, "work": 20 - (k + t) % 3})
+    for k in range(3)
+    for t in range(12)
+]
+JSON_REJECTED = {
+    "half a line": ('{"realization": 1, "time": 99, "ho', "the line is not JSON"),
+    "a list": ("[1, 2]", r"holds \[1, 2\], not a JSON object"),
+    "text": ('{"realization": 1, "time": 99, "home": "many", "work": 5}', "'home' is 'many', not a number"),
+    "a truth value": ('{"realization": 1, "time": true, "home": 1, "work": 5}', "time is True, not a whole"),
+    "null": ('{"realization": 1, "time": 99, "home": null, "work": 5}', "'home' is missing"),
+    "NaN": ('{"realization": 1, "time": 99, "home": NaN, "work": 5}', "'home' is NaN"),
+    "nesting": ('{"realization": {"a": 1}, "time": [9], "home": 1, "work": 5}', "realization is {'a': 1}"),
+    "no UTF-8": (b'{"realization": "\xff", "time": 99, "home": 1, "work": 5}', "not UTF-8"),
+    "another object": ("{}", "realization is missing"),
+}
+
+
+@pytest.mark.parametrize("case", JSON_REJECTED)
+def test_one_broken_json_line_is_rejected_with_its_place(case, write, expected):
+    row, reason = JSON_REJECTED[case]
+    lines = [line.encode() for line in JSON_ROWS]
+    lines.insert(5, row if isinstance(row, bytes) else row.encode())
+    lines.insert(2, b"")
+    result = run_on(write(b"\n".join(lines), "data.jsonl"))
+    assert without_rejected(result.estimates[0]) == without_rejected(am.Estimate.from_json(expected))
+    [rejection] = result.rejections()
+    assert rejection.row == 7
+    with pytest.raises(AssertionError, match=reason):
+        raise AssertionError(rejection.reason)
+
+
+LISTS = {
+    "too short": ("[1]", "counts has 1 values for 2 states"),
+    "too long": ("[1, 2, 3]", "counts has 3 values for 2 states"),
+    "text": ('[1, "x"]', "the count of 'work' is 'x'"),
+    "null": ("[1, null]", "the count of 'work' is missing"),
+    "no list": ("5", "counts is 5, not a list"),
+    "none": ("null", "counts is missing"),
+    "truth": ("[1, true]", "the count of 'work' is True"),
+}
+
+
+@pytest.mark.parametrize("case", LISTS)
+def test_a_list_that_is_no_list_of_counts_is_rejected(case, write):
+    value, reason = LISTS[case]
+    rows = [as_json({"realization": 0, "time": t, "counts": [10 + t % 2, 20]}) for t in range(12)]
+    rows.append(f'{{"realization": 0, "time": 99, "counts": {value}}}')
+    result = run_on(write("\n".join(rows), "data.jsonl"))
+    assert result.ledger["records"] == 12
+    [rejection] = result.rejections()
+    assert reason in rejection.reason
+
+
+HARMLESS = {
+    "a BOM": lambda text: b"\xef\xbb\xbf" + text,
+    "CRLF": lambda text: text.replace(b"\n", b"\r\n"),
+    "BOM and CRLF": lambda text: b"\xef\xbb\xbf" + text.replace(b"\n", b"\r\n"),
+    "no newline at the end": lambda text: text.rstrip(b"\n"),
+    "blank lines": lambda text: text.replace(b"1,0,", b"\n1,0,") + b"\n\n",
+    "scientific notation": lambda text: text.replace(b",10,", b",1e1,").replace(b",20\n", b",2.0E+01\n"),
+    "spaces": lambda text: text.replace(b",", b" , "),
+    "quotes": lambda text: text.replace(b",10,", b',"10",'),
+    "an extra column": lambda text: text.replace(b"work\n", b"work,note\n").replace(b"0\n", b'0,"a, b"\n'),
+    "time going backwards": lambda text: b"".join(
+        [text.splitlines(keepends=True)[0], *reversed(text.splitlines(keepends=True)[1:])]
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HARMLESS)
+def test_harmless_variants_give_the_same_answer(case, write, expected):
+    path = write(HARMLESS[case]((HEADER + GOOD).encode()))
+    result = run_on(path)
+    found, wanted = result.estimates[0], am.Estimate.from_json(expected)
+    np.testing.assert_allclose(found.transition_matrix, wanted.transition_matrix, atol=1e-12)
+    assert dict(found.counts) == dict(wanted.counts)
+
+
+FATAL = {
+    "an empty file": ("", {}, "all input is empty"),
+    "a header only": (HEADER, {}, "the input has no rows"),
+    "a BOM only": (b"\xef\xbb\xbf", {}, "all input is empty"),
+    "a column missing": ("realization,time,home\n1,2,3\n", {}, "nor one for the state 'work'"),
+    "a time column missing": (
+        "realization,tme,home,work\n1,2,3,4\n",
+        {},
+        "no column 'time'; did you mean 'tme'",
+    ),
+    "a column twice": ("realization,time,home,home\n", {}, "column 'home' occurs twice"),
+    "an open quote": (HEADER + GOOD + '1,99,"3,4\n' + GOOD, {}, "a quotation mark is opened and not closed"),
+    "UTF-16": ((HEADER + GOOD).encode("utf-16"), {}, "UTF-16 text"),
+    "only broken rows": (HEADER + "1,x,3,4\n", {}, "all 1 rows were rejected; the first: time is 'x'"),
+    "more than max_rejected": (
+        HEADER + GOOD + "1,x,3,4\n" * 3,
+        {"max_rejected": 2},
+        "3 records were rejected",
+    ),
+    "one step": (HEADER + "1,0,3,4\n2,0,3,4\n", {}, "no two records are one step apart"),
+    "steps far apart": (HEADER + "1,0,3,4\n" + f"2,{2**62},3,4\n", {}, "check the time column and its step"),
+    "exact counts that change": (
+        HEADER + GOOD + "1,12,9,9\n",
+        {"noise": "exact", "population": None},
+        "not closed",
+    ),
+    "exact counts beyond N": (
+        HEADER + GOOD,
+        {"noise": "exact", "population": 5},
+        "more than the population 5",
+    ),
+    "a stream": (HEADER + GOOD, {"stream": {}}, "stream needs the Beam engine"),
+}
+
+
+@pytest.mark.parametrize("case", FATAL)
+def test_input_that_cannot_be_used_is_one_clear_error(case, write):
+    content, more, message = FATAL[case]
+    with pytest.raises(am.InputError, match=message):
+        run_on(write(content), **more)
+
+
+def test_files_that_are_missing_foreign_or_of_no_known_format_are_named(write, tmp_path):
+    for name, content, message in (
+        ("x.parquet", b"PAR1 and nonsense", "cannot be read as Parquet"),
+        ("x.dat", b"abc", "format of .*x.dat"),
+        ("x.csv.gz", b"\x1f\x8b\x08", "gzip"),
+    ):
+        with pytest.raises(am.InputError, match=message):
+            run_on(write(content, name))
+    for path, message in (
+        (tmp_path / "none.csv", "cannot read"),
+        (tmp_path, "is a directory"),
+        (tmp_path / "*.x", "no file"),
+    ):
+        with pytest.raises(am.InputError, match=message):
+            run_on(path)
+
+
+def test_a_parquet_column_of_the_wrong_type_is_an_error(tmp_path):
+    frame = frames.wide(frames.counts())
+    for changed, message in (
+        (frame.with_columns(time=pl.lit(0).cast(pl.Datetime)), "input.step to a duration"),
+        (frame.with_columns(time=pl.lit(True)), "not whole numbers"),
+        (frame.with_columns(counts=pl.lit(3)), "not lists of counts"),
+    ):
+        path = frames.save(changed, tmp_path / "data.parquet")
+        with pytest.raises(am.InputError, match=message):
+            run(read_config(frames.config(path)))
+    path = frames.save(frame, tmp_path / "data.parquet")
+    with pytest.raises(am.InputError, match="not time stamps"):
+        run(read_config(frames.config(path, input={"step": "1h"})))
+
+
+def test_time_stamps_off_the_step_are_rejected(write):
+    rows = "".join(f"1,2026-01-01T{h:02d}:00:00Z,{10 + h % 2},20\n" for h in range(12))
+    odd = "1,2026-01-01T05:30:00Z,1,2\n1,yesterday,1,2\n1,2026-02-30,1,2\n"
+    result = run_on(write(HEADER + rows + odd), input={"step": "1h"})
+    reasons = [r.reason for r in result.rejections()]
+    assert result.ledger["records"] == 12
+    assert "not a whole number of 1h steps from 1970-01-01" in reasons[0]
+    assert all("not a time such as" in r for r in reasons[1:])
+
+
+def test_duplicates_are_dropped_and_counted_and_conflicts_are_told(write, expected):
+    path = write(HEADER + GOOD + GOOD + "1,3,99,99\n")
+    result = run_on(path)
+    assert without_rejected(result.estimates[0]) == without_rejected(am.Estimate.from_json(expected))
+    assert result.ledger["duplicates"] == 37
+    assert result.ledger["conflicting"] == 1
+    assert [(r.row, r.reason[:40]) for r in result.rejections()] == [
+        (74, "its realization and time were met before")
+    ]
+    assert result.ledger["rejected"] == 0
+
+
+LONG = "realization,time,state,count\n" + "".join(
+    f"{k},{t},home,{10 + (k + t) % 3}\n{k},{t},work,{20 - (k + t) % 3}\n" for k in range(3) for t in range(12)
+)
+
+
+def long_run(path, absent=None, **more):
+    return run_on(path, input={"layout": "long", **({"absent": absent} if absent else {})}, **more)
+
+
+def test_a_row_of_a_long_table_that_is_bad_costs_its_whole_record(write):
+    for row, reason in (
+        ("1,5,hme,3\n", "state 'hme' is not declared"),
+        ("1,5,work,x\n", "the count of 'work' is 'x'"),
+    ):
+        result = long_run(write(LONG + row))
+        assert result.ledger["records"] == 35
+        [rejection] = result.rejections()
+        assert reason in rejection.reason
+        assert rejection.row == 74
+
+
+def test_a_state_without_a_row_is_zero_or_makes_the_record_missing(write):
+    path = write(LONG.replace("1,5,work,15\n", "").replace("1,5,work,20\n", "").replace("1,5,work,18\n", ""))
+    zero, missing = long_run(path), long_run(path, "missing")
+    assert zero.ledger["filled_with_zero"] == 1
+    assert zero.ledger["records"] == 36
+    assert missing.ledger["incomplete"] == 1
+    assert missing.ledger["records"] == 35
+    assert missing.ledger["gaps"] == 1
+
+
+def test_a_long_table_given_twice_is_all_duplicates(write, monkeypatch):
+    monkeypatch.setattr(engine, "BATCH", 1000)
+    once, twice = long_run(write(LONG, "a.csv")), long_run(write(LONG + LONG.split("\n", 1)[1], "b.csv"))
+    assert twice.ledger["duplicates"] == 36
+    assert without_rejected(once.estimates[0]) == without_rejected(twice.estimates[0])
+
+
+def test_a_population_that_changes_within_a_realization_is_rejected(write):
+    rows = GOOD.replace("\n", ",30\n") + "1,12,10,20,40\n1,13,10,20,-1\n"
+    path = write(HEADER.replace("\n", ",people\n") + rows)
+    result = run_on(path, population=None, input={"columns": {"population": "people"}})
+    reasons = [r.reason for r in result.rejections()]
+    assert "population 40 differs from 30" in reasons[0]
+    assert "a population is above 0" in reasons[1]
+
+
+def test_negative_counts_are_normal_under_additive_noise(write):
+    result = run_on(write(HEADER + GOOD + "1,12,-3,33\n"))
+    assert result.ledger["records"] == 37
+
+
+def test_one_broken_row_in_a_large_file_does_not_stop_the_run(write):
+    rows = [
+        f'{{"realization": 0, "time": {t}, "home": {10 + t % 3}, "work": {20 - t % 3}}}'
+        for t in range(20_000)
+    ]
+    rows[15_000] = rows[15_000][:20]
+    result = run_on(write("\n".join(rows), "data.jsonl"), estimator="mom")
+    assert result.ledger["records"] == 19_999
+    assert result.ledger["gaps"] == 1
+    assert [r.row for r in result.rejections()] == [15_001]
