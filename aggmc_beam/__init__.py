@@ -8,6 +8,7 @@ from aggmc_beam.digest import Digest
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimate import estimate
 from aggmc_beam.estimators.constraints import Constraints
+from aggmc_beam.hypotheses import equality, stationarity, zero_order
 from aggmc_beam.moments import Moments
 from aggmc_beam.noise import (
     Binomial,
@@ -50,6 +51,9 @@ __all__ = [
     "Poisson",
     "Track",
     "Window",
+    "equality",
     "estimate",
     "simulate",
+    "stationarity",
+    "zero_order",
 ]

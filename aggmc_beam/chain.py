@@ -135,6 +135,9 @@ class Parametric:
     `period`, row t mod period applies, and the steps of a phase share a cell.
     `weighting` "plain" is the paper's sum of squares; "shares" weighs row i of step t by
     mu_t(i)^2, near the inverse variance of that row.
+
+    >>> Parametric(np.linspace(0, 1, 10)[:, None]).design[-1].tolist()   # a trend over ten steps
+    [1.0, 1.0]
     """
 
     covariates: np.ndarray

@@ -8,7 +8,13 @@ from typing import Any
 
 
 class InputError(ValueError):
-    """Something given to the library is wrong; the message says what, and what would be right."""
+    """Something given to the library is wrong; the message says what, and what would be right.
+
+    >>> import aggmc_beam as am
+    >>> am.estimate([[1, 2], [2, 1]], estimator="mom2")
+    Traceback (most recent call last):
+    aggmc_beam.errors.InputError: estimator 'mom2' is not known; did you mean 'mom'?
+    """
 
 
 def nearest(given: Any, valid: Iterable[str]) -> str:

@@ -27,6 +27,14 @@ class Estimate:
     `diagnostics["interval"]`, with `degrees` of freedom. `counts` tells what was used and what was
     not; `baselines` holds what identity and naive would say. `cell` is the step, phase or window
     start that the matrix belongs to, None for all times.
+
+    >>> import aggmc_beam as am
+    >>> y, _ = am.simulate([[0.9, 0.1], [0.3, 0.7]], steps=500, realizations=4, seed=1)
+    >>> est = am.estimate(y, states=["in", "out"])
+    >>> est.transition_matrix.round(2).tolist(), est.stationary.round(2).tolist()
+    ([[0.9, 0.1], [0.3, 0.7]], [0.75, 0.25])
+    >>> am.Estimate.from_json(est.to_json()).counts["pairs"]
+    1996
     """
 
     states: tuple[str, ...]
@@ -140,6 +148,12 @@ class Estimates(Sequence[Estimate]):
     is the one matrix that fits all cells best (expected moves over expected visits), and
     `average` the plain average of the cells' mom matrices. `coefficients` [S, S, q + 1] are
     those of a parametric chain.
+
+    >>> import aggmc_beam as am
+    >>> y, _ = am.simulate([[0.9, 0.1], [0.3, 0.7]], steps=500, realizations=4, seed=1)
+    >>> windows = am.estimate(y, chain=am.Window(250))
+    >>> windows.cells, windows.transition_matrix.shape
+    ([0, 250], (2, 2, 2))
     """
 
     items: tuple[Estimate, ...]

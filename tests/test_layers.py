@@ -36,3 +36,10 @@ def test_estimators_know_nothing_of_engines_config_or_results():
     for path in (PACKAGE / "estimators").glob("*.py"):
         for name in imports(path):
             assert name.removeprefix("aggmc_beam.").split(".")[0] not in upper, (path.name, name)
+
+
+def test_every_public_name_shows_an_example():
+    import aggmc_beam
+
+    for name in aggmc_beam.__all__:
+        assert ">>>" in (getattr(aggmc_beam, name).__doc__ or ""), name

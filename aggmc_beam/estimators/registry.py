@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 
 import numpy as np
 
-from aggmc_beam.errors import InputError
+from aggmc_beam.errors import InputError, nearest
 from aggmc_beam.estimators.choice import stationary_choice
 from aggmc_beam.estimators.constraints import Rules
 from aggmc_beam.estimators.fast import fast
@@ -58,9 +57,7 @@ def apply(name: str, x: Latent, rules: Rules | None = None) -> np.ndarray:
 def check_estimator(name: str, rules: Rules | None) -> None:
     """`InputError` unless `name` is an estimator and can keep the rules."""
     if name not in NAMES:
-        close = get_close_matches(str(name), NAMES, 1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
-        raise InputError(f"estimator {name!r} is not known; {hint}Valid: {', '.join(NAMES)}")
+        raise InputError(f"estimator {name!r} is not known; {nearest(name, NAMES)}")
     if rules is not None and name in FREE:
         raise InputError(f"{name} cannot keep constraints; use auto, gmm, fast or simplex")
     if rules is not None and name == "simplex" and not rules.rows_only:
