@@ -25,4 +25,6 @@ def nearest(given: Any, valid: Iterable[str]) -> str:
     """
     names = list(valid)
     close = difflib.get_close_matches(str(given), names, n=1, cutoff=0.5)
-    return f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(names)}"
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return f"choose from {', '.join(names)}" if names else "there is none to choose from"

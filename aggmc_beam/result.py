@@ -32,7 +32,7 @@ class Estimate:
     >>> y, _ = am.simulate([[0.9, 0.1], [0.3, 0.7]], steps=500, realizations=4, seed=1)
     >>> est = am.estimate(y, states=["in", "out"])
     >>> est.transition_matrix.round(2).tolist(), est.stationary.round(2).tolist()
-    ([[0.9, 0.1], [0.3, 0.7]], [0.75, 0.25])
+    ([[0.9, 0.1], [0.31, 0.69]], [0.75, 0.25])
     >>> am.Estimate.from_json(est.to_json()).counts["pairs"]
     1996
     """

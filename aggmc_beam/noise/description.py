@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from aggmc_beam.errors import InputError
+from aggmc_beam.errors import InputError, nearest
 from aggmc_beam.noise.additive import DiscreteGaussian, DiscreteLaplace, Exact, Gaussian, Laplace
 from aggmc_beam.noise.linear import Linear
 from aggmc_beam.noise.model import Noise
@@ -47,12 +46,12 @@ def noise_from_dict(description: Mapping[str, Any]) -> Noise:
     name = description.get("model")
     if not isinstance(name, str) or name not in _MODELS:
         given = "noise has no model" if name is None else f"unknown noise model {name!r}"
-        raise InputError(f"{given}; {_nearest(name, list(_MODELS))}")
+        raise InputError(f"{given}; {nearest(name, list(_MODELS))}")
     options = {key: value for key, value in description.items() if key != "model"}
     model, keys, budget = _MODELS[name]
     for key in options:
         if key not in keys + budget:
-            raise InputError(f"{name} noise has no key {key!r}; {_nearest(key, [*keys, *budget])}")
+            raise InputError(f"{name} noise has no key {key!r}; {nearest(key, [*keys, *budget])}")
     spent = set(options) & set(budget)
     if spent and set(options) & set(keys):
         raise InputError(f"{name} noise has both {keys[0]} and a privacy budget; keep one of them")
@@ -67,10 +66,3 @@ def noise_from_dict(description: Mapping[str, Any]) -> Noise:
         return PerStep([noise_from_dict(step) for step in options["models"]])
     made: Noise = model.private(**options) if spent else model(**options)
     return made
-
-
-def _nearest(given: object, valid: list[str]) -> str:
-    close = difflib.get_close_matches(str(given), valid, n=1, cutoff=0.5)
-    if close:
-        return f"did you mean {close[0]!r}?"
-    return f"choose from {', '.join(valid)}" if valid else "it takes no other keys"
