@@ -8,6 +8,7 @@ instead of O(T S^2).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -45,9 +46,11 @@ class Profile:
         values = np.asarray(block.values, np.float64)
         n, S = values.shape
         weight = np.ones(n) if block.weight is None else block.weight
-        span = int(np.ptp(block.time)) + 1 if n else 1
-        start = int(block.time.min()) if n else 0
-        spots, place = np.unique(labels * span + (block.time - start), return_inverse=True)
+        names, label = np.unique(labels, return_inverse=True)
+        widths = _widths(label, block.time, len(names))
+        bins = block.time // widths[label]
+        start, span = (int(bins.min()), int(np.ptp(bins)) + 1) if n else (0, 1)
+        spots, place = np.unique(label * span + (bins - start), return_inverse=True)
         number = np.zeros((len(spots), 3), np.int64)
         weights = np.zeros((len(spots), 3))
         # Sums about a fixed row keep the digits of large counts.
@@ -68,11 +71,12 @@ class Profile:
             left = np.flatnonzero(mask)
             add(lag, left, left + offset)
         means = centre + _ratio(sums, weights[:, _LAG_OF])
-        owner, bins = spots // span, spots % span + start
+        bins = spots % span + start
+        cuts = np.searchsorted(spots, np.arange(len(names) + 1) * span)
+        parts = [slice(a, b) for a, b in pairwise(cuts)]
         return {
-            int(label): cls(1, bins[at], number[at], weights[at], means[at])._bounded()
-            for label in np.unique(owner)
-            for at in [owner == label]
+            int(name): cls(int(width), bins[at], number[at], weights[at], means[at])
+            for name, width, at in zip(names, widths, parts, strict=True)
         }
 
     def __add__(self, other: Profile) -> Profile:
@@ -82,6 +86,11 @@ class Profile:
             return other
         width = max(self.width, other.width)
         a, b = self.coarsened(width), other.coarsened(width)
+        if np.array_equal(a.bins, b.bins):
+            weight = a.weight + b.weight
+            share = np.divide(b.weight, weight, out=np.zeros_like(weight), where=weight > 0)[:, _LAG_OF]
+            means = a.means + share[..., None] * (b.means - a.means)
+            return Profile(width, a.bins, a.number + b.number, weight, means)
         return _pool(
             width,
             np.concatenate([a.bins, b.bins]),
@@ -142,18 +151,31 @@ def _ratio(sums: np.ndarray, weight: np.ndarray) -> np.ndarray:
     return out
 
 
+def _widths(label: np.ndarray, time: np.ndarray, labels: int) -> np.ndarray:
+    """The width of each label's bins: the power of two that leaves at most `MAX_BINS` of them."""
+    widths = np.ones(labels, np.int64)
+    crowded = np.flatnonzero(np.bincount(label, minlength=labels) > MAX_BINS)
+    for one in crowded:
+        steps = np.unique(time[label == one])
+        while len(steps) > MAX_BINS:
+            widths[one] *= 2
+            steps = np.unique(steps // 2)
+    return widths
+
+
 def _pool(width: int, bins: np.ndarray, number: np.ndarray, weight: np.ndarray, means: np.ndarray) -> Profile:
-    found, place = np.unique(bins, return_inverse=True)
-    B, S = len(found), means.shape[2]
-    new_number, new_weight = np.zeros((B, 3), np.int64), np.zeros((B, 3))
-    np.add.at(new_number, place, number)
-    np.add.at(new_weight, place, weight)
+    if np.any(np.diff(bins) < 0):
+        order = np.argsort(bins, kind="stable")
+        bins, number, weight, means = bins[order], number[order], weight[order], means[order]
+    starts = np.flatnonzero(np.concatenate([[True], np.diff(bins) != 0]))
+    place = np.repeat(np.arange(len(starts)), np.diff([*starts, len(bins)]))
+    new_number, new_weight = np.add.reduceat(number, starts), np.add.reduceat(weight, starts)
     w = weight[:, _LAG_OF]
     # About one member of each bin, so that large means keep their digits.
-    anchor = np.zeros((B, 5, S))
+    anchor = means[starts]
     for kind in range(5):
-        used = np.flatnonzero(w[:, kind] > 0)
-        anchor[place[used], kind] = means[used, kind]
-    sums = np.zeros((B, 5, S))
-    np.add.at(sums, place, w[..., None] * (means - anchor[place]))
-    return Profile(width, found, new_number, new_weight, anchor + _ratio(sums, new_weight[:, _LAG_OF]))
+        if not np.all(w[starts, kind] > 0):
+            used = np.flatnonzero(w[:, kind] > 0)
+            anchor[place[used], kind] = means[used, kind]
+    sums = np.add.reduceat(w[..., None] * (means - anchor[place]), starts)
+    return Profile(width, bins[starts], new_number, new_weight, anchor + _ratio(sums, new_weight[:, _LAG_OF]))
