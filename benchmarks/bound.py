@@ -24,7 +24,7 @@ from aggmc_beam.noise import Noise
 from aggmc_beam.simulate import stationary_distribution
 
 #: Points on the half circle; the error falls like |lambda_2| to twice this power.
-FREQUENCIES = 256
+FREQUENCIES = 128
 
 
 def information_bound(P: np.ndarray, noise: Noise, N: float, frequencies: int = FREQUENCIES) -> float:
