@@ -27,4 +27,4 @@ def nearest(given: Any, valid: Iterable[str]) -> str:
     close = difflib.get_close_matches(str(given), names, n=1, cutoff=0.5)
     if close:
         return f"did you mean {close[0]!r}?"
-    return f"choose from {', '.join(names)}" if names else "there is none to choose from"
+    return f"choose from {', '.join(names)}" if names else "there are no other keys"
