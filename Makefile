@@ -39,6 +39,7 @@ accept: $(READY)  ## the full acceptance list on simulated data
 
 bench: $(READY)  ## measure speed, as ratios against named alternatives
 	$(BIN)/python benchmarks/kernel.py
+	$(BIN)/python benchmarks/local.py
 	$(BIN)/python benchmarks/states.py
 
 docs: $(READY)  ## write docs/config.md and its JSON Schema from the code

@@ -91,13 +91,14 @@ class Profile:
             share = np.divide(b.weight, weight, out=np.zeros_like(weight), where=weight > 0)[:, _LAG_OF]
             means = a.means + share[..., None] * (b.means - a.means)
             return Profile(width, a.bins, a.number + b.number, weight, means)
-        return _pool(
-            width,
-            np.concatenate([a.bins, b.bins]),
-            np.concatenate([a.number, b.number]),
-            np.concatenate([a.weight, b.weight]),
-            np.concatenate([a.means, b.means]),
-        )._bounded()
+        # Only the bins between b's first and last can meet; in a feed ordered by time that is few.
+        low, high = np.searchsorted(a.bins, b.bins[0]), np.searchsorted(a.bins, b.bins[-1], "right")
+        middle = _chain([a._part(slice(low, high)), b])
+        middle = _pool(width, middle.bins, middle.number, middle.weight, middle.means)
+        return _chain([a._part(slice(0, low)), middle, a._part(slice(high, None))])._bounded()
+
+    def _part(self, at: slice) -> Profile:
+        return Profile(self.width, self.bins[at], self.number[at], self.weight[at], self.means[at])
 
     def coarsened(self, width: int) -> Profile:
         """The same data in bins of `width` steps, a multiple of the present width."""
@@ -149,6 +150,12 @@ def _ratio(sums: np.ndarray, weight: np.ndarray) -> np.ndarray:
     out = np.zeros_like(sums)
     np.divide(sums, weight[..., None], out=out, where=weight[..., None] > 0)
     return out
+
+
+def _chain(parts: list[Profile]) -> Profile:
+    """Profiles of the same width, one after the other."""
+    columns = (np.concatenate([getattr(p, n) for p in parts]) for n in ("bins", "number", "weight", "means"))
+    return Profile(parts[0].width, *columns)
 
 
 def _widths(label: np.ndarray, time: np.ndarray, labels: int) -> np.ndarray:
