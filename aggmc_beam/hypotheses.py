@@ -496,7 +496,7 @@ def _within_few(source: _Source, W: np.ndarray) -> dict[str, TestResult]:
     waves = int(np.clip(B // STEPS_PER_WAVE, *WAVES))
     if B < 2 * (waves + 2):
         raise InputError(
-            f"without {MIN_GROUPS} groups of realizations a test over time needs at least "
+            "with fewer than 20 realizations a test over time needs at least "
             f"{2 * (waves + 2)} steps; there are {B}"
         )
     x = (path.shares - path.shares.mean(0)) @ W
