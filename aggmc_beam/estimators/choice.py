@@ -13,8 +13,9 @@ from aggmc_beam.estimators.fast import fast
 from aggmc_beam.estimators.gmm import Lag0, gmm, varying_basis
 from aggmc_beam.estimators.noise_test import noise_test
 from aggmc_beam.estimators.stationarity import DriftAlarm
+from aggmc_beam.inference import jackknife
 from aggmc_beam.latent import Latent
-from aggmc_beam.stepwise import StepSums
+from aggmc_beam.stepwise import StepSums, step_mom, step_mom_without_each
 
 #: gmm keeps S^4 numbers; without an assumption on lag 0 it gains nothing over fast beyond 30 states.
 MANY_STATES, MANY_STATES_ANY = 60, 30
@@ -22,6 +23,9 @@ MANY_STATES, MANY_STATES_ANY = 60, 30
 FEW_STEPS = 50
 #: Realizations from which step means are worth taking out.
 FEW_REALIZATIONS = 5
+#: A bias of rows below this, and below this many standard errors, is worth the smaller variance of
+#: the stationary form: then the mean of both forms is taken.
+SMALL_BIAS, SMALL_BIAS_ERRORS = 0.15, 1.2
 #: Replicate t beyond which memory is longer than a chain's, as in mixtures of movers and stayers.
 LONG_MEMORY = 2.5
 
@@ -92,15 +96,13 @@ def auto_choice(
     if sums is not None and realizations >= FEW_REALIZATIONS:
         if sums.steps < FEW_STEPS:
             why = f"{sums.steps} steps are too few to rely on stationarity; each step has its own mean"
-            return _by_steps(sums, rules, why)
+            return _by_steps(x, sums, alarm, rules, why)
         if drifts:
-            return _by_steps(sums, rules, f"the mean shares change with time{said}")
-        fit = drift_fit(sums, rules)
-        memory = memory_statistic(sums, fit.P)
+            return _by_steps(x, sums, alarm, rules, f"the mean shares change with time{said}")
+        memory = memory_statistic(sums, drift_fit(sums, rules).P)
         if memory > LONG_MEMORY:
             why = f"lag 2 remembers more than a chain of one matrix would (t = {memory:.1f})"
-            note = {**fit.note(), "memory_t": memory}
-            return Choice(fit.P, "drift", "steps", why, note)
+            return _by_steps(x, sums, alarm, rules, why)
     elif drifts and detrended is not None:
         chosen = stationary_choice(detrended, rules)
         why = f"the mean shares change with time{said}; a trend per state is taken out. {chosen.why}"
@@ -110,9 +112,34 @@ def auto_choice(
     return Choice(chosen.P, chosen.estimator, chosen.form, why, chosen.numbers)
 
 
-def _by_steps(sums: StepSums, rules: Rules | None, why: str) -> Choice:
+def _by_steps(x: Latent, sums: StepSums, alarm: DriftAlarm | None, rules: Rules | None, why: str) -> Choice:
+    """Moments about step means; with the stationary form averaged in where its bias is small."""
     fit = drift_fit(sums, rules)
-    return Choice(fit.P, "drift", "steps", why, fit.note())
+    note = fit.note()
+    if alarm is None or (rules is not None and rules.reversible):
+        return Choice(fit.P, "drift", "steps", why, note)
+    bias, error = alarm.implied_bias * np.sqrt(x.states), row_error(sums)
+    note |= {"row_bias": float(bias), "row_error": float(error)}
+    if bias > min(SMALL_BIAS, SMALL_BIAS_ERRORS * error):
+        return Choice(fit.P, "drift", "steps", why, note)
+    other = stationary_choice(x, rules)
+    why += (
+        f"; that would bias rows of a stationary estimate by {bias:.2g} only, against an error of "
+        f"{error:.2g}, so the mean of both forms is taken"
+    )
+    name = f"drift and {other.estimator}"
+    return Choice((fit.P + other.P) / 2, name, "steps", why, {**note, **other.numbers})
+
+
+def row_error(sums: StepSums) -> float:
+    """Root mean squared jackknife error of a row of `step_mom`, states weighed by their shares."""
+    full = step_mom(sums)
+    if sums.groups < 2:
+        return np.inf
+    weight = sums.weight.sum(1)
+    error = jackknife(full, step_mom_without_each(sums), weight / weight.sum())
+    mu = np.maximum(sums.mean_left.mean(0), 0.0)
+    return float(np.sqrt(np.nansum(mu[:, None] * error**2)))
 
 
 def memory_statistic(sums: StepSums, P: np.ndarray) -> float:
