@@ -6,6 +6,7 @@ from aggmc_beam.hypotheses import (
     Spread,
     box_test,
     equality,
+    hotelling_test,
     jackknife_spread,
     stationarity,
     whitener,
@@ -62,6 +63,14 @@ def test_the_statistic_keeps_its_size_for_two_sources_of_unequal_spread():
         z = sum(rng.normal(size=12) @ root for root in roots)
         p.append(box_test(z, [wishart_rows(rng, root, n) for root, n in zip(roots, (30, 9), strict=True)])[3])
     assert np.mean(np.array(p) < 0.05) == pytest.approx(0.05, abs=0.01)
+
+
+def test_hotellings_test_keeps_its_size_in_the_tail_however_unequal_the_variances():
+    rng, runs = np.random.default_rng(5), 4000
+    root = np.diag([10.0, 1.0, 1.0, 1.0, 0.1])
+    p = [hotelling_test(rng.normal(size=5) @ root, wishart_rows(rng, root, 20))[3] for _ in range(runs)]
+    assert np.mean(np.array(p) < 0.05) == pytest.approx(0.05, abs=0.01)
+    assert np.mean(np.array(p) < 0.0127) == pytest.approx(0.0127, abs=0.005)
 
 
 def test_the_trace_of_the_squared_covariance_is_estimated_without_bias():
@@ -123,7 +132,7 @@ def test_zero_order_finds_memory_and_a_weak_tendency_to_stay():
 
 
 def test_stationarity_keeps_its_size_over_realizations_and_within_one():
-    over = [stationarity(y, **KNOWN) for y in samples(CHAIN, 150, 25, 20, 10)]
+    over = [stationarity(y, **KNOWN) for y in samples(CHAIN, 150, 25, 20, 40)]
     within = [stationarity(y, **KNOWN, replicates=5) for y in samples(CHAIN, 120, 1, 1000, 11)]
     for results in (over, within):
         assert 0.01 <= np.mean([r.p_value < 0.05 for r in results]) <= 0.09
