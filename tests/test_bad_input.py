@@ -287,7 +287,7 @@ def test_a_state_without_a_row_is_zero_or_makes_the_record_missing(write):
 
 
 def test_a_long_table_given_twice_is_all_duplicates(write, monkeypatch):
-    monkeypatch.setattr(engine, "BATCH", 1000)
+    monkeypatch.setattr(engine, "BATCH", 10)
     once, twice = long_run(write(LONG, "a.csv")), long_run(write(LONG + LONG.split("\n", 1)[1], "b.csv"))
     assert twice.ledger["duplicates"] == 36
     assert without_rejected(once.estimates[0]) == without_rejected(twice.estimates[0])

@@ -182,7 +182,7 @@ def stream(
         else Long(schema, total.keys, total.refused, input.absent or "zero")
     )
     done = 0
-    size = max(1000, min(BATCH, VALUES // len(schema.states)))
+    size = max(1, min(BATCH, VALUES // len(schema.states)))
     for batch in batches(frame, size):
         yield reader.feed(batch)
         done += batch.height
