@@ -61,6 +61,22 @@ BAD = {
     "noise model": ({**files(), "noise": {"model": "binomal"}}, "noise: .*did you mean 'binomial'"),
     "noise key": ({**files(), "noise": {"model": "binomial", "alfa": 1}}, "did you mean 'alpha'"),
     "noise value": ({**files(), "noise": {"model": "binomial", "alpha": 2}}, "noise: binomial alpha"),
+    "half a move": (
+        {**files(), "constraints": {"forbidden": [["a"]]}},
+        "constraints.forbidden.0. must be two",
+    ),
+    "no probability": (
+        {**files(), "constraints": {"fixed": [{"origin": "a", "target": "b", "probability": 2}]}},
+        "constraints.fixed.0..probability must be a probability",
+    ),
+    "unknown constraint state": (
+        {**files(), "states": ["a", "b"], "constraints": {"absorbing": ["c"]}},
+        "a state 'c'; the states are",
+    ),
+    "constraints on mom": (
+        {**files(), "states": ["a", "b"], "estimator": "mom", "constraints": {"absorbing": ["a"]}},
+        "mom cannot keep constraints",
+    ),
     "noise size": (
         {**files(), "states": ["a", "b"], "noise": {"model": "detection", "alpha": [0.5] * 3}},
         "noise does not fit the 2 states",

@@ -67,6 +67,16 @@ def number(low: float = 0, high: float | None = None) -> Simple:
     return Simple(f"a number{between}", schema, convert)
 
 
+def probability() -> Simple:
+    """0 to 1, both included."""
+
+    def convert(value: Any) -> float | None:
+        found = as_number(value)
+        return found if found is not None and 0 <= found <= 1 else None
+
+    return Simple("a probability, 0 to 1", {"type": "number", "minimum": 0, "maximum": 1}, convert)
+
+
 def as_number(value: Any) -> float | None:
     """A number, also where YAML 1.1 takes one for text, as it does 1e3."""
     if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+", value):

@@ -7,8 +7,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from aggmc_beam.chain import Chain, Stationary
-from aggmc_beam.config.kinds import Choice, Either, Section, Several, flag, integer, key, name, number, text
+from aggmc_beam.config.kinds import (
+    Choice,
+    Either,
+    Section,
+    Several,
+    flag,
+    integer,
+    key,
+    name,
+    number,
+    probability,
+    text,
+)
 from aggmc_beam.config.special import (
     ChainKind,
     Duration,
@@ -18,7 +32,9 @@ from aggmc_beam.config.special import (
 )
 from aggmc_beam.digest import REPLICATES
 from aggmc_beam.errors import InputError
+from aggmc_beam.estimators.constraints import Constraints
 from aggmc_beam.estimators.registry import NAMES as ESTIMATORS
+from aggmc_beam.estimators.registry import check_estimator
 from aggmc_beam.noise import Exact, Noise
 
 FROM_DATA = "from-data"
@@ -207,6 +223,50 @@ class Simulate:
 
 
 @dataclass(frozen=True)
+class Fixed:
+    """A cell of the matrix that is known."""
+
+    origin: str = key(name(), "state that is left")
+    target: str = key(name(), "state that is entered")
+    probability: float = key(probability(), "of the move")
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of the transition matrix beforehand; kept exactly, but for the prior."""
+
+    forbidden: tuple[tuple[str, ...], ...] = key(
+        Several(Several(name())), "moves `[from, to]` that cannot happen", (), "none"
+    )
+    fixed: tuple[Fixed, ...] = key(Several(Section(Fixed)), "cells with a known value", (), "none")
+    absorbing: tuple[str, ...] = key(NAMES, "states that are never left", (), "none")
+    reversible: bool = key(flag(), "as many move from i to j as from j to i", False)
+    stationary: tuple[float, ...] | None = key(
+        Several(number(0)), "the stationary shares, in the order of `states`", None, "none"
+    )
+    prior: tuple[tuple[float, ...], ...] | None = key(
+        square(), "a matrix that the estimate is drawn to", None, "none"
+    )
+    prior_weight: float = key(number(0), "as if so many moves from each state had been seen", 100.0)
+
+    def __post_init__(self) -> None:
+        for i, move in enumerate(self.forbidden):
+            if len(move) != 2:
+                raise InputError(f"{{path}}forbidden[{i}] must be two states, [from, to]")
+
+    def constraints(self) -> Constraints:
+        return Constraints(
+            forbidden=[(a, b) for a, b in self.forbidden],
+            fixed={(f.origin, f.target): f.probability for f in self.fixed},
+            absorbing=self.absorbing,
+            reversible=self.reversible,
+            stationary=None if self.stationary is None else np.array(self.stationary),
+            prior=None if self.prior is None else np.array(self.prior),
+            prior_weight=self.prior_weight,
+        )
+
+
+@dataclass(frozen=True)
 class Config:
     """One run."""
 
@@ -230,6 +290,7 @@ class Config:
     estimator: str = key(Choice(ESTIMATORS), "method of estimation", "auto")
     lags: int = key(integer(1), "how far apart the pairs may be that estimators use, 1 or 2", 2)
     open_population: bool = key(flag(), "individuals enter and leave, so that totals vary", False)
+    constraints: Known | None = key(Section(Known), "what is known of the matrix", None, "none")
     uncertainty: Uncertainty = key(Section(Uncertainty), "standard errors and intervals", Uncertainty)
     max_rejected: int | None = key(
         integer(0), "stop with an error when more records than this are rejected", None, "no limit"
@@ -251,6 +312,8 @@ class Config:
             raise InputError("states must be listed for a Pub/Sub source; from-data needs files")
         if self.population is not None and self.input.columns.population is not None:
             raise InputError("population and input.columns.population are both given; keep one")
+        if self.constraints is not None and self.known_states is not None:
+            check_estimator(self.estimator, self.constraints.constraints().cells(self.known_states))
         if isinstance(self.states, tuple) and self.noise.is_known:
             try:
                 self.noise.at(0).matrix(len(self.states))
