@@ -290,6 +290,7 @@ def test_a_long_table_given_twice_is_all_duplicates(write, monkeypatch):
     monkeypatch.setattr(engine, "BATCH", 10)
     once, twice = long_run(write(LONG, "a.csv")), long_run(write(LONG + LONG.split("\n", 1)[1], "b.csv"))
     assert twice.ledger["duplicates"] == 36
+    assert twice.ledger["conflicting"] == 0
     assert without_rejected(once.estimates[0]) == without_rejected(twice.estimates[0])
 
 

@@ -80,11 +80,15 @@ class Accumulator:
         taken = self.tracks.take(records.key, records.time, values, weight)
         self._sum(taken.block, taken.firsts)
         if len(taken.repeated):
-            groups = self.keys.group[records.key[taken.repeated]]
-            for group, number in zip(*np.unique(groups, return_counts=True), strict=True):
-                self.digests[group] = self.digests[group].counted(Counts(duplicates=int(number)))
+            self.count_duplicates(self.keys.group[records.key[taken.repeated]])
             self.conflicts.append(records.place[taken.conflicting])
             self.refused.conflicting += len(taken.conflicting)
+
+    def count_duplicates(self, groups: np.ndarray) -> None:
+        """Count one duplicate for each entry, in that group."""
+        for group, number in zip(*np.unique(groups, return_counts=True), strict=True):
+            if self.digests[group].parts:
+                self.digests[group] = self.digests[group].counted(Counts(duplicates=int(number)))
 
     def _sum(self, block: Block, firsts: np.ndarray) -> None:
         assert block.key is not None

@@ -36,8 +36,9 @@ class Refused:
     number: int = 0
     filled: int = 0
     incomplete: int = 0
-    duplicates: int = 0
     conflicting: int = 0
+    repeated: list[np.ndarray] = field(default_factory=list)
+    """Keys of records whose rows came more than once, one entry for each repetition."""
 
     def add(self, place: np.ndarray) -> None:
         if len(place):
@@ -146,7 +147,10 @@ class Long:
         counts = np.zeros(len(heads) * S)
         # Written backwards, so that of repeated rows the first stays.
         counts[cell[::-1]] = rows.count[~bad][::-1]
-        self._repeats(times, counts[cell] != rows.count[~bad], cell // S)
+        again = np.maximum(times.max(1, initial=1) - 1, 0)
+        self.refused.repeated.append(np.repeat(rows.key[heads], again))
+        differs = counts[cell] != rows.count[~bad]
+        self.refused.conflicting += len(np.unique(cell[differs] // S))
         keep = ~np.isin(np.arange(len(heads)), record[bad])
         short = (times == 0).any(1) & keep
         if self.absent == "missing":
@@ -157,12 +161,6 @@ class Long:
         at = heads[keep]
         population = None if rows.population is None else rows.population[at]
         return Records(rows.key[at], rows.time[at], counts.reshape(-1, S)[keep], population, rows.place[at])
-
-    def _repeats(self, times: np.ndarray, differs: np.ndarray, record: np.ndarray) -> None:
-        """A record whose rows come n times is n - 1 duplicates."""
-        if times.size:
-            self.refused.duplicates += int(np.maximum(times.max(1) - 1, 0).sum())
-            self.refused.conflicting += len(np.unique(record[differs]))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from typing import Any
 import polars as pl
 
 from aggmc_beam.config import Config
-from aggmc_beam.digest import Digest
 from aggmc_beam.errors import InputError
 from aggmc_beam.fitting import Settings
 from aggmc_beam.local.accumulate import COLUMN, ONE, TOTALS, Accumulator
@@ -122,8 +121,7 @@ def _run(plan: Plan, progress: Progress) -> Result:
         total.take(records)
         check_rejected(total.refused, config.max_rejected)
     refused = total.refused
-    if len(total.digests) == 1:
-        total.digests[0] = _with_rejected(total, refused)
+    _count(total, refused)
     after = total.saved()
     used = sum(s.digest.total.records for s in after.groups)
 
@@ -207,6 +205,7 @@ def settings(config: Config) -> Settings:
         config.chain,
         config.uncertainty.level,
         lags=config.lags,
+        constraints=None if config.constraints is None else config.constraints.constraints(),
         open_population=config.open_population,
     )
 
@@ -265,9 +264,16 @@ def _labelled(
     return replace(found, items=tuple(label(e) for e in found.items), pooled=pooled)
 
 
-def _with_rejected(total: Accumulator, refused: Refused) -> Digest:
-    counts = Counts(rejected=refused.number, duplicates=refused.duplicates)
-    return total.digests[0].counted(counts) if total.digests[0].parts else total.digests[0]
+def _count(total: Accumulator, refused: Refused) -> None:
+    """Add what readers noticed to the groups' own counts.
+
+    A rejected row may not tell its group, so among several groups only the ledger counts it.
+    """
+    groups = total.keys.group
+    for keys in refused.repeated:
+        total.count_duplicates(groups[keys])
+    if len(total.digests) == 1 and total.digests[0].parts:
+        total.digests[0] = total.digests[0].counted(Counts(rejected=refused.number))
 
 
 def _nothing(found: Survey, rejections: Iterator[Rejection]) -> str:
