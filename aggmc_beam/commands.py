@@ -22,7 +22,7 @@ from aggmc_beam.noise import Noise, noise_from_dict
 from aggmc_beam.noise.description import _MODELS
 from aggmc_beam.progress import Progress
 from aggmc_beam.records import Clock
-from aggmc_beam.result import Estimate
+from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.saved import Saved, plain
 
 #: Tables printed for a run of many groups.
@@ -85,6 +85,8 @@ def _print_result(config: Config, result: Result) -> None:
             break
         print(f"\n{', '.join(group)}:" if group else "")
         print(found)
+        if isinstance(found, Estimates) and found.pooled is None:
+            print(f"the last of them:\n{found[-1]}")
     for name, why in ledger["skipped"].items():
         print(f"\nNo estimate for {name}: {why}")
     if config.simulate is not None:
