@@ -42,6 +42,36 @@ class Point:
     degree: int = 0
 
 
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """Which states [S] were ever there, `anywhere` or as the `left` end of a pair.
+
+    Estimates are made over the states that were somewhere; a row needs left ends.
+    """
+
+    anywhere: np.ndarray
+    left: np.ndarray
+
+    @classmethod
+    def of(cls, moments: Moments) -> Seen:
+        left = (moments.ends.left != 0) | (np.diag(moments.ends.product) > 0)
+        anywhere = left | (moments.lag0.left != 0) | (moments.lag1.right != 0)
+        return cls(anywhere, left)
+
+    @classmethod
+    def all(cls, S: int) -> Seen:
+        return cls(np.ones(S, bool), np.ones(S, bool))
+
+    def embed(self, P: np.ndarray) -> np.ndarray:
+        """A matrix over the states seen anywhere among all states: rows without left ends NaN."""
+        if self.left.all():
+            return P
+        full = np.zeros((len(self.left), len(self.left)))
+        full[np.ix_(self.anywhere, self.anywhere)] = P
+        full[~self.left] = np.nan
+        return full
+
+
 class Data:
     """Moments and profiles of a cell by replicate, under the settings of a fit."""
 
@@ -55,18 +85,18 @@ class Data:
             self.profile = sum(self.profiles.values(), Profile.zero(fit.S))
         self.x = fit.latent(self.total, self.profile)
         self.seen = fit.seen(self.total)
-        self.rules = None if fit.rules is None else fit.rules.restricted(self.seen)
+        self.rules = None if fit.rules is None else fit.rules.restricted(self.seen.anywhere)
 
     def point(self) -> Point:
         """The estimate by the estimator of the settings."""
-        name, x = self.fit.settings.estimator, self.x.restricted(self.seen)
+        name, x = self.fit.settings.estimator, self.x.restricted(self.seen.anywhere)
         if name == "auto" and not self.fit.chain.centred:
             return self._auto(x)
         smooth = name if name in SMOOTH else "mom"
         # Pairs of a step or phase have margins of their own, which fast can keep.
         P = apply("fast" if name == "auto" else name, x, self.rules)
         centre = P if name == smooth else mom(x)
-        return Point(embed(P, self.seen), embed(centre, self.seen), smooth)
+        return Point(self.seen.embed(P), self.seen.embed(centre), smooth)
 
     def _auto(self, x: Latent) -> Point:
         sums = self._step_sums()
@@ -84,7 +114,7 @@ class Data:
         diagnostics: dict[str, Any] = {"choice": choice.note()}
         if alarm is not None:
             diagnostics["drift"] = {**asdict(alarm), "raised": alarm.raised}
-        P, centre = embed(choice.P, self.seen), embed(centre, self.seen)
+        P, centre = self.seen.embed(choice.P), self.seen.embed(centre)
         return Point(P, centre, smooth, choice.form, diagnostics, degree)
 
     def _detrended(self) -> tuple[Latent, int]:
@@ -92,7 +122,7 @@ class Data:
         assert self.profile is not None
         for degree in DEGREES:
             moments, profile = detrend(self.total, self.profile, degree)
-            x = self.fit.latent(moments, profile).restricted(self.seen)
+            x = self.fit.latent(moments, profile).restricted(self.seen.anywhere)
             left = drift_alarm(x, fast(x, self.rules), profile, None)
             if left is None or not left.raised:
                 break
@@ -103,7 +133,7 @@ class Data:
             return None
         resolved = self.fit.resolved
         sums = step_sums(self.parts, self.profiles, resolved.noise, resolved.scale)
-        return None if sums is None else sums.restricted(self.seen)
+        return None if sums is None else sums.restricted(self.seen.anywhere)
 
     def errors(self, point: Point) -> tuple[np.ndarray, np.ndarray]:
         """Jackknife errors of the smooth estimate [S, S] and of the mean shares [S]."""
@@ -126,7 +156,7 @@ class Data:
         if point.form == "steps":
             sums = self._step_sums()
             assert sums is not None
-            return np.stack([embed(P, seen) for P in step_mom_without_each(sums)])
+            return np.stack([seen.embed(P) for P in step_mom_without_each(sums)])
         if point.form == "detrended":
             rest = leave_one_out(list(self.parts.values()))
             profiles = list(self.profiles.values())
@@ -135,7 +165,7 @@ class Data:
                 profile = sum(profiles[:g] + profiles[g + 1 :], Profile.zero(self.fit.S))
                 reduced.append(self.fit.latent(detrend(moments, profile, point.degree)[0]))
         smooth = point.smooth if point.smooth in SMOOTH else "mom"
-        return np.stack([embed(apply(smooth, x.restricted(seen)), seen) for x in reduced])
+        return np.stack([seen.embed(apply(smooth, x.restricted(seen.anywhere))) for x in reduced])
 
     def scores(self, point: Point) -> dict[str, Any]:
         """Squared error of predicting the next step on data left out, per individual.
@@ -184,13 +214,3 @@ def prediction_error(P: np.ndarray, x: Latent) -> float:
     assert x.V is not None
     expected = x.arrivals - float(np.trace(x.V))
     return expected - 2 * float((P * x.cross).sum()) + float((P * ((x.gram - x.V) @ P)).sum())
-
-
-def embed(P: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """A matrix over the seen states among all states: other rows NaN, other columns zero."""
-    if seen.all():
-        return P
-    full = np.zeros((len(seen), len(seen)))
-    full[np.ix_(seen, seen)] = P
-    full[~seen] = np.nan
-    return full

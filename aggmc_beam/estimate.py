@@ -27,7 +27,6 @@ from aggmc_beam.observations import (
 )
 from aggmc_beam.outside import add_outside
 from aggmc_beam.prepare import Preparation, mean_population
-from aggmc_beam.result import Estimate, Estimates
 
 #: Endings of files that hold records.
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".pq")
@@ -116,7 +115,7 @@ def estimate(
         counts, noise = add_outside(counts, noise, N)
         names = check_states((*names, outside), counts.shape[2])
         settings = replace(settings, noise=noise)
-    return _estimate_array(counts, population, replace(settings, states=names), replicates)
+    return estimate_digest(*digest_array(counts, population, replace(settings, states=names), replicates))
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -139,9 +138,10 @@ def _is_table(data: Any) -> bool:
     return type(data).__module__.startswith("polars.")
 
 
-def _estimate_array(
+def digest_array(
     counts: np.ndarray, population: Any, settings: Settings, replicates: int
-) -> Estimate | Estimates:
+) -> tuple[Digest, Settings]:
+    """The sums of an array [K, T, S], and the settings with what the sums are of."""
     _, T, S = counts.shape
     if settings.open_population and isinstance(population, str) and isinstance(settings.noise, Exact):
         population = float(np.nanmean(counts.sum(2)))
@@ -162,7 +162,7 @@ def _estimate_array(
         population=mean_population(population, N),
         weighted=preparation.weighted,
     )
-    return estimate_digest(digest, settings)
+    return digest, settings
 
 
 def _known_populations(counts: np.ndarray, population: Any, noise: Noise) -> np.ndarray | None:

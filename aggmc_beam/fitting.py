@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from aggmc_beam.celldata import Data, embed
+from aggmc_beam.celldata import Data, Seen
 from aggmc_beam.chain import Chain, Parametric, Window, as_chain
 from aggmc_beam.digest import Digest
 from aggmc_beam.errors import InputError
@@ -118,7 +118,7 @@ class Fit:
         _, seen = self._whole(parts)
 
         def statistic(cells: Sequence[Moments]) -> np.ndarray:
-            return embed(nonstationary.pooled(self._latents(cells, seen)), seen)
+            return seen.embed(nonstationary.pooled(self._latents(cells, seen)))
 
         wholes = [add_moments(self.S, p) for p in parts]
         centre = statistic(wholes)
@@ -128,7 +128,7 @@ class Fit:
         unknown = np.full(self.S, np.nan)
         whole = Data(self, self.digest.by_replicate(cells), {})
         pooled = self._assemble(whole, P, centre, error, unknown, "mom", None, {})
-        average = embed(nonstationary.average(self._latents(wholes, seen)), seen)
+        average = seen.embed(nonstationary.average(self._latents(wholes, seen)))
         return Estimates(tuple(items), pooled, average, skipped=skipped)
 
     def parametric(
@@ -159,7 +159,7 @@ class Fit:
         label = {"of": "parametric", "groups": len(parts[0]), "cut": True, "centre": None}
         fitted = []
         for item, P, error in zip(items, matrices, errors, strict=True):
-            P, error = embed(P, seen), embed(error, seen)
+            P, error = seen.embed(P), seen.embed(error)
             diagnostics = {**item.diagnostics, "interval": label}
             fitted.append(
                 replace(
@@ -186,25 +186,22 @@ class Fit:
             x = replace(x, numbers=(*x.numbers[:2], 0))
         return closed(x) if self.settings.open_population else x
 
-    def _latents(self, cells: Sequence[Moments], seen: np.ndarray) -> list[Latent]:
-        return [self.latent(m).restricted(seen) for m in cells]
+    def _latents(self, cells: Sequence[Moments], seen: Seen) -> list[Latent]:
+        return [self.latent(m).restricted(seen.anywhere) for m in cells]
 
     def _parts(self, cells: list[int]) -> list[list[Moments]]:
         """[cell][replicate], with zeros where a replicate has nothing in a cell."""
         zero = Moments.zero(self.S)
         return [[self.digest.parts.get((c, r), zero) for r in self.digest.replicates] for c in cells]
 
-    def _whole(self, parts: list[list[Moments]]) -> tuple[Moments, np.ndarray]:
+    def _whole(self, parts: list[list[Moments]]) -> tuple[Moments, Seen]:
         total = add_moments(self.S, [m for cell in parts for m in cell])
         return total, self.seen(total)
 
-    def seen(self, moments: Moments) -> np.ndarray:
-        """Which states ever had a count that is not zero, as far as the noise lets that be told."""
+    def seen(self, moments: Moments) -> Seen:
+        """Which states were ever counted, as far as the noise lets that be told."""
         A = self.resolved.noise.matrix(self.S)
-        if np.any(np.diag(np.diag(A)) != A):
-            return np.ones(self.S, bool)
-        # The left ends must have been there, or there is no move from the state to be seen.
-        return np.asarray((moments.ends.left != 0) | (np.diag(moments.ends.product) > 0))
+        return Seen.all(self.S) if np.any(np.diag(np.diag(A)) != A) else Seen.of(moments)
 
     def _profiles(self, cell: int | None) -> dict[int, Profile]:
         """The step means that belong to the cell: all of them, those of a window, or none."""
@@ -269,7 +266,7 @@ class Fit:
         flags = []
         for i, name in enumerate(self.names):
             if np.isnan(P[i]).all():
-                why = f"state {name!r} was never seen, so nothing is known of moves from it"
+                why = f"state {name!r} was never seen before a move, so nothing is known of moves from it"
                 flags.append({"state": name, "flag": "never-seen", "why": why})
             elif x.mu[i] < RARE * share_error[i]:
                 why = (

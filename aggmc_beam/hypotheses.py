@@ -23,15 +23,14 @@ import numpy as np
 
 from aggmc_beam.digest import REPLICATES, Digest
 from aggmc_beam.errors import InputError
-from aggmc_beam.estimate import _known_populations, load
+from aggmc_beam.estimate import digest_array, load
 from aggmc_beam.estimators.paper import corrected_cls, mom
-from aggmc_beam.fitting import RARE
+from aggmc_beam.fitting import RARE, Settings
 from aggmc_beam.inference import jackknife, leave_one_out
 from aggmc_beam.latent import Latent, Trajectory, latent
 from aggmc_beam.moments import Moments
 from aggmc_beam.noise import Exact, Noise
-from aggmc_beam.observations import check_counts, check_exact_totals, check_populations
-from aggmc_beam.prepare import Preparation, mean_population
+from aggmc_beam.observations import check_counts, check_populations
 from aggmc_beam.profile import Profile
 from aggmc_beam.resolve import Resolved, resolve
 
@@ -336,29 +335,16 @@ class _Source:
             N = population if isinstance(population, str) else float(check_populations(population, 1)[0])
             source = cls(data, resolve(noise, N, False, data.total))
         else:
-            source = cls._of_array(check_counts(data), noise, population, replicates)
+            digest, settings = digest_array(check_counts(data), population, Settings(noise), replicates)
+            source = cls(
+                digest, resolve(settings.noise, settings.population, settings.weighted, digest.total)
+            )
         if len(source.parts) < MIN_GROUPS:
             raise InputError(
                 f"a test needs at least {MIN_GROUPS} jackknife groups with data; there are "
                 f"{len(source.parts)}. Give more realizations, more steps or more replicates"
             )
         return source
-
-    @classmethod
-    def _of_array(cls, counts: np.ndarray, noise: Noise, population: Any, replicates: int) -> _Source:
-        N = _known_populations(counts, population, noise)
-        if N is not None:
-            check_exact_totals(counts, N, noise)
-        preparation = Preparation.plan(noise, N, counts.shape[2])
-        if preparation.weighted or preparation.undo:
-            seen = ~np.isnan(counts).any(2)
-            key, time = np.nonzero(seen)
-            counts = counts.copy()
-            counts[seen] = preparation.values(counts[seen], time, None if N is None else N[key])
-        weighted = preparation.weighted
-        digest = Digest.of(counts, None, N if weighted else None, replicates)
-        remaining = preparation.remaining_noise(0, counts.shape[1])
-        return cls(digest, resolve(remaining, mean_population(population, N), weighted, digest.total))
 
     @cached_property
     def parts(self) -> dict[int, Moments]:

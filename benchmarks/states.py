@@ -1,7 +1,7 @@
 """How long estimates take as the number of states grows: `make bench`.
 
-Seconds of processor time on one core, best of 3, from latent moments of simulated counts; the transport projection
-with the ratio to one S x S eigenvalue decomposition beside it.
+Seconds of processor time on one core, best of 3, from latent moments of simulated counts; the
+transport projection with the ratio to one S x S eigenvalue decomposition beside it.
 """
 
 from __future__ import annotations

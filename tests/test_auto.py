@@ -185,3 +185,12 @@ def test_an_outside_state_makes_entry_and_exit_ordinary_moves(noise):
     assert np.abs(est.transition_matrix - P).max() < 0.06
     with pytest.raises(am.InputError, match="needs the population"):
         am.estimate(y[..., :2], outside="away", noise=noise)
+
+
+@pytest.mark.parametrize("T", [2, 3, 4, 5, 6])
+@pytest.mark.parametrize("K", [1, 3, 50])
+def test_very_short_data_are_estimated_without_a_warning(K, T):
+    y = corner(K=K, T=T)
+    est = am.estimate(y, noise=HALF, population=150)
+    seen = ~np.isnan(est.transition_matrix).any(1)
+    np.testing.assert_allclose(est.transition_matrix[seen].sum(1), 1, atol=1e-9)

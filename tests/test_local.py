@@ -51,6 +51,20 @@ def test_every_format_layout_and_order_gives_what_the_array_gives(
     assert result.estimates[0].states == tuple(frames.STATES)
 
 
+def test_constraints_of_a_config_are_kept(tmp_path):
+    y = gappy()
+    path = frames.save(frames.wide(y), tmp_path / "data.csv")
+    a, b, *_ = frames.STATES
+    known = {"forbidden": [[a, b]], "fixed": [{"origin": b, "target": a, "probability": 0.25}]}
+    result = run(read_config({**frames.config(path), "estimator": "auto", "constraints": known}))
+    P = result.estimates[0].transition_matrix
+    assert P[0, 1] == 0
+    assert P[1, 0] == pytest.approx(0.25)
+    rules = am.Constraints(forbidden=[(a, b)], fixed={(b, a): 0.25})
+    same = am.estimate(y, states=frames.STATES, noise=HALF, population=200, constraints=rules)
+    np.testing.assert_allclose(P, same.transition_matrix, atol=1e-12)
+
+
 CHAINS = [
     ("stationary", "stationary"),
     ("per-step", "per-step"),

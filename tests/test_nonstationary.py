@@ -54,7 +54,7 @@ def test_states_that_are_absent_at_a_step_have_no_row_there():
     est = am.estimate(y, population=200, chain="per-step", estimator="mom")
     first = est[0]
     assert np.isnan(first.transition_matrix[1:]).all()
-    assert np.isfinite(first.transition_matrix[0]).all()
+    np.testing.assert_allclose(first.transition_matrix[0], CORNER[0], atol=0.02)
     assert [f["flag"] for f in first.diagnostics["rows"]] == ["never-seen", "never-seen"]
     assert np.isfinite(est.pooled.transition_matrix).all()
 

@@ -13,7 +13,7 @@ from aggmc_beam.estimators.fast import fast
 from aggmc_beam.estimators.gmm import Lag0, gmm, varying_basis
 from aggmc_beam.estimators.noise_test import noise_test
 from aggmc_beam.estimators.stationarity import DriftAlarm
-from aggmc_beam.inference import jackknife
+from aggmc_beam.inference import jackknife, student_quantile
 from aggmc_beam.latent import Latent
 from aggmc_beam.stepwise import StepSums, step_mom, step_mom_without_each
 
@@ -26,8 +26,8 @@ FEW_REALIZATIONS = 5
 #: A bias of rows below this, and below this many standard errors, is worth the smaller variance of
 #: the stationary form: then the mean of both forms is taken.
 SMALL_BIAS, SMALL_BIAS_ERRORS = 0.15, 1.2
-#: Replicate t beyond which memory is longer than a chain's, as in mixtures of movers and stayers.
-LONG_MEMORY = 2.5
+#: Level at which memory is called longer than a chain's, as in mixtures of movers and stayers.
+LONG_MEMORY = 0.998
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,8 @@ def auto_choice(
     `detrended` and `sums` are the same data with a trend per state, or each step's mean, taken out;
     None where that cannot be done.
     """
+    if x.states == 1:
+        return stationary_choice(x, rules)
     drifts = alarm is not None and alarm.raised
     said = "" if alarm is None else f" ({alarm.words()})"
     realizations = 0.0 if sums is None else sums.pairs / sums.steps
@@ -100,7 +102,7 @@ def auto_choice(
         if drifts:
             return _by_steps(x, sums, alarm, rules, f"the mean shares change with time{said}")
         memory = memory_statistic(sums, drift_fit(sums, rules).P)
-        if memory > LONG_MEMORY:
+        if memory > student_quantile(2 * LONG_MEMORY - 1, sums.groups - 1):
             why = f"lag 2 remembers more than a chain of one matrix would (t = {memory:.1f})"
             return _by_steps(x, sums, alarm, rules, why)
     elif drifts and detrended is not None:
@@ -123,6 +125,8 @@ def _by_steps(x: Latent, sums: StepSums, alarm: DriftAlarm | None, rules: Rules 
     if bias > min(SMALL_BIAS, SMALL_BIAS_ERRORS * error):
         return Choice(fit.P, "drift", "steps", why, note)
     other = stationary_choice(x, rules)
+    if x.V is not None and other.numbers.get("lag0") != "known":  # moving shares add to lag 0
+        return Choice(fit.P, "drift", "steps", why, {**note, **other.numbers})
     why += (
         f"; that would bias rows of a stationary estimate by {bias:.2g} only, against an error of "
         f"{error:.2g}, so the mean of both forms is taken"

@@ -59,7 +59,7 @@ def naive(x: Latent) -> np.ndarray:
 
 def _solve(gram: np.ndarray, cross: np.ndarray) -> np.ndarray:
     """gram^-1 cross, by least squares so that directions without data get nothing."""
-    scale = np.sqrt(np.maximum(np.diag(gram), np.finfo(float).tiny))
+    scale = np.sqrt(np.maximum(np.abs(np.diag(gram)), np.finfo(float).tiny))
     scaled = gram / np.outer(scale, scale)
     solution = np.linalg.lstsq(scaled, cross / scale[:, None], rcond=RANK_TOLERANCE)[0]
     return np.asarray(solution / scale[:, None])

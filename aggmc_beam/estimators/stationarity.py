@@ -86,7 +86,8 @@ def _between_blocks(x: Latent, P: np.ndarray, bias: float) -> DriftAlarm:
     assert path is not None
     mu = positive_shares(x.mu, x.individuals)
     variance = long_run_variance(x, P, mu)
-    at = np.arange(len(path.time)) * BLOCKS // len(path.time)
+    blocks = min(BLOCKS, len(path.time) // 2)
+    at = np.arange(len(path.time)) * blocks // len(path.time)
     weight = np.bincount(at, path.weight)
     means = np.stack([np.bincount(at, path.weight * p) for p in path.shares.T], 1) / weight[:, None]
     error = np.sqrt(variance * (1 / weight - 1 / weight.sum())[:, None])
