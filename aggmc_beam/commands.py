@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from aggmc_beam.config.special import NoiseKind
 from aggmc_beam.errors import InputError
 from aggmc_beam.fitting import Settings
 from aggmc_beam.local import checking, output, simulated
-from aggmc_beam.local.engine import Plan, Result, check_local, estimate_groups, listed, run_plan
+from aggmc_beam.local.engine import Plan, check_local, estimate_groups, listed, run_plan
 from aggmc_beam.noise import Noise, noise_from_dict
 from aggmc_beam.noise.description import _MODELS
 from aggmc_beam.progress import Progress
@@ -33,7 +34,8 @@ def run(options: argparse.Namespace) -> None:
     config, given = _config(options)
     engine = options.engine or config.engine
     if engine == "beam":
-        raise UsageError("the Beam engine is not available yet; use --engine local")
+        _run_beam(config, given, options)
+        return
     if options.beam_options:
         raise UsageError("options after -- are for the Beam engine")
     plan = _open(config)
@@ -44,8 +46,40 @@ def run(options: argparse.Namespace) -> None:
         progress.clear()
     written = output.write(result, config, given)
     if not options.quiet:
-        _print_result(config, result)
+        _print_result(config, result.estimates, result.results, result.ledger)
     print("Written: " + ", ".join(str(path) for path in written))
+
+
+def _run_beam(config: Config, given: dict[str, Any], options: argparse.Namespace) -> None:
+    try:
+        from aggmc_beam.beam import files as beam_files
+        from aggmc_beam.beam import run as beam_run
+    except ImportError as error:
+        raise UsageError(f"the Beam engine needs {error.name}: pip install apache-beam") from error
+    _draw(config)
+    beam_run.run(config, given, options.beam_options)
+    if config.input.pubsub is not None or not beam_files.is_local(config.output.directory):
+        return
+    estimates, ledger = beam_run.read_back(config)
+    if not options.quiet:
+        results: dict[tuple[str, ...], Any] = {}
+        for estimate in estimates:
+            results.setdefault(tuple((estimate.group or {}).values()), []).append(estimate)
+        shown = {
+            group: found[0] if found[0].cell is None else Estimates(tuple(found))
+            for group, found in results.items()
+        }
+        _print_result(config, estimates, shown, ledger)
+    names = sorted(path.name for path in Path(config.output.directory).iterdir() if path.is_file())
+    print("Written: " + ", ".join(str(Path(config.output.directory) / name) for name in names))
+
+
+def _draw(config: Config) -> None:
+    """Draw the data of a config if they do not exist and can be."""
+    if config.simulate is not None and not simulated.target(config).exists():
+        path = simulated.target(config)
+        rows = simulated.write_simulated(config, path)
+        print(f"Simulated {rows:,} rows into {path}.")
 
 
 def _config(options: argparse.Namespace) -> tuple[Config, dict[str, Any]]:
@@ -59,17 +93,18 @@ def _open(config: Config) -> Plan:
     """The config's plan; its data are drawn first if they do not exist and can be."""
     try:
         check_local(config)
-        if config.simulate is not None and not simulated.target(config).exists():
-            path = simulated.target(config)
-            rows = simulated.write_simulated(config, path)
-            print(f"Simulated {rows:,} rows into {path}.")
+        _draw(config)
         return Plan.open(config)
     except InputError as error:
         raise UsageError(str(error)) from error
 
 
-def _print_result(config: Config, result: Result) -> None:
-    ledger = result.ledger
+def _print_result(
+    config: Config,
+    estimates: list[Estimate],
+    results: Mapping[tuple[str, ...], Any],
+    ledger: dict[str, Any],
+) -> None:
     print(
         f"{config.name}: {ledger['records']:,} records of {ledger['realizations']:,} realizations, "
         f"{ledger['pairs']:,} pairs; {ledger['duplicates']:,} duplicates, {ledger['gaps']:,} gaps, "
@@ -79,9 +114,9 @@ def _print_result(config: Config, result: Result) -> None:
         print(f"{ledger['filled_with_zero']:,} states without a row were taken as zero (input.absent).")
     if ledger["conflicting"]:
         print(f"{ledger['conflicting']:,} duplicates had other counts than the record that was kept.")
-    for number, (group, found) in enumerate(result.results.items()):
+    for number, (group, found) in enumerate(results.items()):
         if number == MANY:
-            print(f"\n... and {len(result.results) - MANY} more groups, see {output.ESTIMATES}")
+            print(f"\n... and {len(results) - MANY} more groups, see {output.ESTIMATES}")
             break
         print(f"\n{', '.join(group)}:" if group else "")
         print(found)
@@ -90,7 +125,7 @@ def _print_result(config: Config, result: Result) -> None:
     for name, why in ledger["skipped"].items():
         print(f"\nNo estimate for {name}: {why}")
     if config.simulate is not None:
-        print(f"\n{_error(config, result.estimates)}")
+        print(f"\n{_error(config, estimates)}")
 
 
 def _error(config: Config, estimates: list[Estimate]) -> str:

@@ -150,7 +150,7 @@ class Saved:
         mine = {_name(s.group): s for s in self.groups}
         for theirs in other.groups:
             own = mine.get(_name(theirs.group))
-            mine[_name(theirs.group)] = theirs if own is None else _join(own, theirs, self.chain)
+            mine[_name(theirs.group)] = theirs if own is None else join_sums(own, theirs, self.chain)
         return replace(self, groups=list(mine.values()))
 
 
@@ -168,7 +168,7 @@ def _name(group: dict[str, str] | None) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((group or {}).items()))
 
 
-def _join(a: Sums, b: Sums, chain: Chain) -> Sums:
+def join_sums(a: Sums, b: Sums, chain: Chain) -> Sums:
     at = {name: k for k, name in enumerate(a.realizations)}
     names = [*a.realizations, *(n for n in b.realizations if n not in at)]
     at = {name: k for k, name in enumerate(names)}

@@ -7,7 +7,7 @@ PACKAGE = Path(__file__).parent.parent / "aggmc_beam"
 #: Rooms that may import engines' libraries, and what each may use.
 ROOMS = {
     "local": {"polars", "pyarrow"},
-    "beam": {"apache_beam", "pyarrow"},
+    "beam": {"apache_beam", "polars"},
     "report": {"matplotlib"},
     "config": {"yaml"},
 }

@@ -105,27 +105,26 @@ class Long:
 
     def __init__(self, schema: Schema, keys: Keys, refused: Refused, absent: str) -> None:
         self.schema, self.keys, self.refused, self.absent = schema, keys, refused, absent
-        self.waiting: _Rows | None = None
+        self.waiting: Rows | None = None
 
     def feed(self, batch: pl.DataFrame) -> Records:
         frame = key_frame(batch, self.keys.columns, self.refused)
-        rows = self._rows(frame)
-        if self.waiting is not None:
-            rows = self.waiting.followed_by(rows)
+        found = self.rows(frame)
+        rows = found if self.waiting is None else self.waiting.followed_by(found)
         latest = np.full(len(self.keys), np.iinfo(np.int64).min)
         np.maximum.at(latest, rows.key, rows.time)
         waits = rows.time == latest[rows.key]
         self.waiting = rows.part(np.flatnonzero(waits))
-        return self._assemble(rows.part(np.flatnonzero(~waits)))
+        return self.assemble(rows.part(np.flatnonzero(~waits)))
 
     def finish(self) -> Records | None:
         rows, self.waiting = self.waiting, None
-        return None if rows is None else self._assemble(rows)
+        return None if rows is None else self.assemble(rows)
 
-    def _rows(self, frame: pl.DataFrame) -> _Rows:
+    def rows(self, frame: pl.DataFrame) -> Rows:
         states = pl.DataFrame({STATE: self.schema.states, "__at": np.arange(len(self.schema.states))})
         found = frame.select(STATE).join(states, on=STATE, how="left", maintain_order="left")["__at"]
-        return _Rows(
+        return Rows(
             self.keys.of(frame),
             frame[TIME].to_numpy(),
             found.fill_null(-1).to_numpy(),
@@ -134,7 +133,7 @@ class Long:
             places(frame),
         )
 
-    def _assemble(self, rows: _Rows) -> Records:
+    def assemble(self, rows: Rows) -> Records:
         S = len(self.schema.states)
         rows = rows.part(np.lexsort((np.arange(len(rows.key)), rows.time, rows.key)))
         new = np.ones(len(rows.key), bool)
@@ -164,7 +163,7 @@ class Long:
 
 
 @dataclass(frozen=True)
-class _Rows:
+class Rows:
     """Arrays over the rows of a long table."""
 
     key: np.ndarray
@@ -174,14 +173,14 @@ class _Rows:
     population: np.ndarray | None
     place: np.ndarray
 
-    def part(self, at: np.ndarray) -> _Rows:
+    def part(self, at: np.ndarray) -> Rows:
         population = None if self.population is None else self.population[at]
-        return _Rows(self.key[at], self.time[at], self.state[at], self.count[at], population, self.place[at])
+        return Rows(self.key[at], self.time[at], self.state[at], self.count[at], population, self.place[at])
 
-    def followed_by(self, other: _Rows) -> _Rows:
+    def followed_by(self, other: Rows) -> Rows:
         population = None
         if self.population is not None and other.population is not None:
             population = np.concatenate([self.population, other.population])
         both = ((getattr(self, n), getattr(other, n)) for n in ("key", "time", "state", "count", "place"))
         key, time, state, count, place = (np.concatenate(pair) for pair in both)
-        return _Rows(key, time, state, count, population, place)
+        return Rows(key, time, state, count, population, place)

@@ -225,7 +225,7 @@ def estimate_groups(
                 raise
             skipped[", ".join(name)] = str(error)
             continue
-        results[name] = _labelled(found, sums.group, clock)
+        results[name] = labelled(found, sums.group, clock)
     if not results:
         raise InputError(f"no group has enough data; the first one: {next(iter(skipped.values()))}")
     return results, skipped
@@ -247,9 +247,7 @@ def check_rejected(refused: Refused, limit: int | None) -> None:
         )
 
 
-def _labelled(
-    found: Estimate | Estimates, group: dict[str, str] | None, clock: Clock
-) -> Estimate | Estimates:
+def labelled(found: Estimate | Estimates, group: dict[str, str] | None, clock: Clock) -> Estimate | Estimates:
     """With the group, and windows in the user's own times."""
 
     def label(e: Estimate) -> Estimate:

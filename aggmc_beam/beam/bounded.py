@@ -1,0 +1,208 @@
+"""Bounded data: every record of a realization meets at one key, so nothing depends on the order.
+
+batches -> by (group, shard, stretch of time): put together, drop repeated, sum -> TrackFn by
+(group, shard) -> by group -> estimate
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.metrics import Metrics
+
+from aggmc_beam.beam.combiners import GroupFn, ReachFn, TrackFn
+from aggmc_beam.beam.summing import Summed, split, sum_batches
+from aggmc_beam.beam.values import Batch, Group, Reach, without_tracks
+from aggmc_beam.errors import InputError
+from aggmc_beam.local.engine import Plan, accumulator, labelled
+from aggmc_beam.local.explain import CONFLICT
+from aggmc_beam.moments import Counts
+from aggmc_beam.result import Estimate
+from aggmc_beam.saved import Saved, Sums, estimate_sums
+
+NAMESPACE = "aggmc"
+#: Keys over which the realizations of a group are spread.
+SHARDS = 16
+REJECTED, PLACES, NOTICED, REACH, SKIPPED = "rejected", "places", "noticed", "reach", "skipped"
+
+
+def counter(name: str) -> Any:
+    return Metrics.counter(NAMESPACE, name)
+
+
+def group_key(group: Group) -> str:
+    return json.dumps(group, ensure_ascii=False)
+
+
+class Outcome(NamedTuple):
+    """What summing leaves: sums by group, what was noticed (one dictionary of counts), and the rows
+    that were not used: places in files, or whole rejections where there are no files."""
+
+    sums: Any
+    noticed: Any
+    places: Any
+    rejected: Any
+    reach: Any
+
+
+class Spread(beam.DoFn):  # type: ignore[misc]
+    """Batches of a group to keys."""
+
+    def __init__(self, plan: Plan, shards: int) -> None:
+        self.plan, self.shards = plan, shards
+
+    def process(self, batch: Batch) -> Iterator[tuple[str, Batch]]:
+        counter("records").inc(len(batch))
+        for (shard, stretch), part in split(self.plan, batch, self.shards):
+            yield json.dumps([batch.group, shard, stretch], ensure_ascii=False), part
+
+
+class SumKey(beam.DoFn):  # type: ignore[misc]
+    """All batches of a key to its sums."""
+
+    def __init__(self, plan: Plan, files: bool) -> None:
+        self.plan, self.files = plan, files
+
+    def process(
+        self, element: tuple[str, Iterable[Batch]], reach: dict[str, Reach]
+    ) -> Iterator[tuple[str, Sums] | Any]:
+        key, found = element
+        names, shard, _ = json.loads(key)
+        group = tuple(names)
+        batches = list(found)
+        summed = sum_batches(self.plan, group, batches, reach[group_key(group)].extent)
+        yield json.dumps([group, shard], ensure_ascii=False), summed.sums
+        total = summed.sums.digest.total
+        counter("duplicates").inc(total.counts.duplicates)
+        noticed = {**summed.noticed, "rejected": len(summed.refused)}
+        yield beam.pvalue.TaggedOutput(NOTICED, noticed)
+        yield from self._set_aside(group, batches, summed)
+
+    def _set_aside(self, group: Group, batches: list[Batch], summed: Summed) -> Iterator[Any]:
+        if self.files:
+            for file, row in summed.refused.tolist():
+                reason = summed.reasons.get((file, row), "")
+                yield beam.pvalue.TaggedOutput(PLACES, (file, (row, reason)))
+            for file, row in summed.conflicts.tolist():
+                yield beam.pvalue.TaggedOutput(PLACES, (file, (row, CONFLICT)))
+            return
+        reasons = {tuple(p): summed.reasons.get(tuple(p), "") for p in summed.refused.tolist()}
+        reasons |= {tuple(p): CONFLICT for p in summed.conflicts.tolist()}
+        for batch in batches:
+            for i in np.flatnonzero([tuple(p) in reasons for p in batch.place.tolist()]):
+                reason = reasons[tuple(batch.place[i].tolist())]
+                record = described(self.plan, group, batch, int(i))
+                yield beam.pvalue.TaggedOutput(REJECTED, {"record": record, "reason": reason, "source": None})
+
+
+def described(plan: Plan, group: Group, batch: Batch, i: int) -> dict[str, Any]:
+    """A record of a batch as a row, for the dead-letter output."""
+    schema = plan.schema
+    record: dict[str, Any] = dict(zip(schema.group_by, group, strict=True))
+    record[schema.realization] = batch.names[batch.key[i]]
+    record[schema.time] = schema.clock.label(int(batch.time[i]))
+    record["counts"] = batch.values[i].tolist()
+    if batch.population is not None and schema.population is not None:
+        record[schema.population] = float(batch.population[i])
+    return record
+
+
+def add_counts(found: Iterable[dict[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for one in found:
+        total.update(one)
+    return dict(total)
+
+
+class SumRecords(beam.PTransform):  # type: ignore[misc]
+    """PCollection of Batch, and of (group, Reach), to sums by group: `Outcome`."""
+
+    def __init__(self, plan: Plan, files: bool, tracks: bool, shards: int = SHARDS) -> None:
+        super().__init__()
+        self.plan, self.files, self.tracks, self.shards = plan, files, tracks, shards
+
+    def expand(self, inputs: tuple[Any, Any]) -> Outcome:
+        batches, reach = inputs
+        S, chain = len(self.plan.schema.states), self.plan.config.chain
+        reach = reach | "Reach" >> beam.CombinePerKey(ReachFn())
+        summed = (
+            batches
+            | "Spread" >> beam.ParDo(Spread(self.plan, self.shards)).with_output_types(tuple[str, Batch])
+            | "Meet" >> beam.GroupByKey()
+            | "Sum"
+            >> beam.ParDo(SumKey(self.plan, self.files), beam.pvalue.AsDict(reach))
+            .with_outputs(NOTICED, PLACES, REJECTED, main="sums")
+            .with_output_types(tuple[str, Sums])
+        )
+        joined = summed.sums | "Join" >> beam.CombinePerKey(TrackFn(S, chain))
+        if not self.tracks:
+            joined = joined | "Forget" >> beam.MapTuple(_forget).with_output_types(tuple[str, Sums])
+        rest = TrackFn(S, chain) if self.tracks else GroupFn(S, chain)
+        sums = (
+            joined
+            | "To groups" >> beam.MapTuple(_to_group).with_output_types(tuple[str, Sums])
+            | "Groups" >> beam.CombinePerKey(rest)
+        )
+        return Outcome(sums, summed[NOTICED], summed[PLACES], summed[REJECTED], reach)
+
+
+def _forget(key: str, sums: Sums) -> tuple[str, Sums]:
+    return key, without_tracks(sums)
+
+
+def _to_group(key: str, sums: Sums) -> tuple[str, Sums]:
+    return group_key(tuple(json.loads(key)[0])), sums
+
+
+class EstimateGroup(beam.DoFn):  # type: ignore[misc]
+    """The sums of a group to its estimates; a group with too little data goes to `SKIPPED`."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def process(
+        self, element: tuple[str, Sums], noticed: dict[str, int], reach: dict[str, Reach]
+    ) -> Iterator[tuple[str, list[Estimate]] | Any]:
+        key, sums = element
+        check_limit(self.plan, noticed)
+        if len(reach) == 1:
+            sums = with_noticed(sums, noticed)
+        try:
+            yield key, estimates(self.plan, sums)
+        except InputError as error:
+            counter("skipped_groups").inc()
+            yield beam.pvalue.TaggedOutput(SKIPPED, (key, str(error)))
+
+
+def with_noticed(sums: Sums, noticed: dict[str, int]) -> Sums:
+    """What belongs to no record, counted with the only group there is."""
+    if not sums.digest.parts:
+        return sums
+    counts = Counts(rejected=noticed.get("rejected", 0), duplicates=noticed.get("repeated_rows", 0))
+    return replace(sums, digest=sums.digest.counted(counts))
+
+
+def estimates(plan: Plan, sums: Sums) -> list[Estimate]:
+    """The estimates of one group, cell by cell, labelled with its group and times."""
+    found = labelled(estimate_sums(header(plan), sums, plan.settings), sums.group, plan.schema.clock)
+    return [found] if isinstance(found, Estimate) else list(found)
+
+
+def header(plan: Plan) -> Saved:
+    """How the sums of a plan are made, without sums."""
+    return accumulator(plan).saved()
+
+
+def check_limit(plan: Plan, noticed: dict[str, int]) -> None:
+    limit, number = plan.config.max_rejected, noticed.get("rejected", 0)
+    if limit is not None and number > limit:
+        raise InputError(
+            f"{number:,} records were rejected, more than max_rejected: {limit:,}; "
+            "`aggmc check` shows the first of them"
+        )

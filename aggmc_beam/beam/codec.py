@@ -1,0 +1,99 @@
+"""Bytes of small values: a version, a kind, a little JSON and packed arrays. No pickle.
+
+Numbers are stored in the narrowest form that holds them exactly: counts are mostly small integers,
+so a record of ten states takes some twenty bytes and not eighty.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from aggmc_beam.errors import InputError
+
+VERSION = 1
+#: How an array is stored, and what it is read back as.
+_FORMS = ("<i1", "<i2", "<i4", "<i8", "<f8")
+_WHOLE = len(_FORMS)
+
+
+def encode(kind: int, meta: Any, *arrays: np.ndarray) -> bytes:
+    """Bytes that `decode` turns back into `meta` (JSON-able) and `arrays` (int64 or float64).
+
+    >>> data = encode(7, ["a"], np.array([1.0, 2.0]), np.array([[0.5]]))
+    >>> len(data), decode(data, 7)
+    (24, (['a'], [array([1., 2.]), array([[0.5]])]))
+    """
+    text = json.dumps(meta, separators=(",", ":"), ensure_ascii=False).encode()
+    parts = [bytes([VERSION, kind]), _varint(len(text)), text, _varint(len(arrays))]
+    for array in arrays:
+        form, packed = _narrow(np.asarray(array))
+        parts += [bytes([form, packed.ndim]), *(_varint(n) for n in packed.shape), packed.tobytes()]
+    return b"".join(parts)
+
+
+def decode(data: bytes, kind: int) -> tuple[Any, list[np.ndarray]]:
+    """What was given to `encode`; `InputError` for another version or kind."""
+    if len(data) < 2 or data[0] != VERSION:
+        version = data[0] if data else "none"
+        raise InputError(f"these bytes have format version {version}; this release reads {VERSION}")
+    if data[1] != kind:
+        raise InputError(f"these bytes hold a value of kind {data[1]}, but kind {kind} is needed here")
+    size, at = _read_varint(data, 2)
+    meta = json.loads(data[at : at + size])
+    number, at = _read_varint(data, at + size)
+    arrays = []
+    for _ in range(number):
+        form, ndim = data[at], data[at + 1]
+        at += 2
+        shape = []
+        for _ in range(ndim):
+            n, at = _read_varint(data, at)
+            shape.append(n)
+        stored = np.dtype(_FORMS[form % _WHOLE])
+        count = int(np.prod(shape, dtype=np.int64))
+        found = np.frombuffer(data, stored, count, at).reshape(shape)
+        at += count * stored.itemsize
+        integers = form < _WHOLE and stored.kind == "i"
+        arrays.append(found.astype(np.int64 if integers else np.float64))
+    return meta, arrays
+
+
+def _narrow(array: np.ndarray) -> tuple[int, np.ndarray]:
+    """The narrowest exact form; those from `_WHOLE` on are whole numbers that were floats."""
+    if array.dtype.kind == "f":
+        array = array.astype(np.float64)
+        fits = np.abs(array) < 2**31  # False for NaN
+        whole = array.astype(np.int32) if fits.all() else None
+        if whole is None or not np.array_equal(whole, array):
+            return 4, array
+        form, packed = _narrow(whole)
+        return _WHOLE + form, packed
+    array = array.astype(np.int64)
+    low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
+    for form, bits in enumerate((8, 16, 32)):
+        if -(1 << (bits - 1)) <= low and high < 1 << (bits - 1):
+            return form, array.astype(_FORMS[form])
+    return 3, array
+
+
+def _varint(n: int) -> bytes:
+    out = bytearray()
+    while n >= 0x80:
+        out.append(n & 0x7F | 0x80)
+        n >>= 7
+    out.append(n)
+    return bytes(out)
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    n = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        n |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return n, at
+        shift += 7

@@ -1,0 +1,181 @@
+"""Coders of everything that Beam stores or ships. Their bytes are stable from release to release."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+from apache_beam import coders
+
+from aggmc_beam.beam import codec
+from aggmc_beam.beam.values import Batch, Delta, Reach, Snapshot
+from aggmc_beam.digest import Digest, Replicates
+from aggmc_beam.moments import Counts
+from aggmc_beam.result import Estimate
+from aggmc_beam.saved import Sums
+from aggmc_beam.track import Row, Steps, Track
+from aggmc_beam.tracks import Tracks
+
+BATCH, SUMS, SNAPSHOT, DELTA, TRACK, REACH = range(1, 7)
+_DIGEST = ("parts", "profiles", "profile_bins", "profile_number", "profile_weight", "profile_means")
+_MOMENTS = ("counts", "scalars", "means", "products")
+_TRACKS = ("covered", "open", "open_values", "open_weight")
+
+
+class _Coder(coders.Coder):  # type: ignore[misc]
+    """Deterministic: equal values have equal bytes, so they may be keys and be compared."""
+
+    of: Any = None
+
+    def is_deterministic(self) -> bool:
+        return True
+
+    def to_type_hint(self) -> Any:
+        return self.of
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+
+class BatchCoder(_Coder):
+    of = Batch
+
+    def encode(self, value: Batch) -> bytes:
+        meta = [list(value.group), list(value.names), value.population is not None, value.state is not None]
+        more = [a for a in (value.population, value.state) if a is not None]
+        return codec.encode(BATCH, meta, value.key, value.time, value.values, value.place, *more)
+
+    def decode(self, encoded: bytes) -> Batch:
+        (group, names, has_population, has_state), arrays = codec.decode(encoded, BATCH)
+        key, time, values, place, *more = arrays
+        population = more.pop(0) if has_population else None
+        state = more.pop(0) if has_state else None
+        return Batch(tuple(group), tuple(names), key, time, values, place, population, state)
+
+
+class SumsCoder(_Coder):
+    of = Sums
+
+    def encode(self, value: Sums) -> bytes:
+        rule = value.rule
+        meta = [
+            value.group,
+            value.realizations,
+            value.digest.states,
+            [rule.groups, rule.per_key, rule.span, rule.start],
+            bool(value.digest.parts),
+            value.population is not None,
+        ]
+        digest, tracks = value.digest.to_arrays(), value.tracks.to_arrays()
+        arrays = [digest[n] for n in _DIGEST] + [tracks[n] for n in _TRACKS]
+        if value.digest.parts:
+            arrays += [digest[n] for n in _MOMENTS]
+        if value.population is not None:
+            arrays.append(value.population)
+        return codec.encode(SUMS, meta, *arrays)
+
+    def decode(self, encoded: bytes) -> Sums:
+        (group, names, S, rule, has_parts, has_population), arrays = codec.decode(encoded, SUMS)
+        population = arrays.pop() if has_population else None
+        found = dict(zip([*_DIGEST, *_TRACKS, *(_MOMENTS if has_parts else ())], arrays, strict=True))
+        tracks = Tracks.from_arrays(S, {n: found[n] for n in _TRACKS})
+        return Sums(group, Digest.from_arrays(S, found), Replicates(*rule), names, tracks, population)
+
+
+class SnapshotCoder(_Coder):
+    of = Snapshot
+
+    def encode(self, value: Snapshot) -> bytes:
+        digest = Digest(value.states, value.parts, value.profiles).to_arrays()
+        number, total, low, high = value.populations
+        meta = [
+            value.states,
+            _counts(value.counts),
+            [number, total, low, high] if number else None,
+            [value.first, value.last],
+            bool(value.parts),
+        ]
+        names = _DIGEST + (_MOMENTS if value.parts else ())
+        return codec.encode(SNAPSHOT, meta, *(digest[n] for n in names))
+
+    def decode(self, encoded: bytes) -> Snapshot:
+        (S, counts, populations, (first, last), has_parts), arrays = codec.decode(encoded, SNAPSHOT)
+        found = dict(zip(_DIGEST + (_MOMENTS if has_parts else ()), arrays, strict=True))
+        digest = Digest.from_arrays(S, found)
+        value = Snapshot(S, dict(digest.parts), dict(digest.profiles), Counts(*counts))
+        value.first, value.last = first, last
+        if populations is not None:
+            number, total, low, high = populations
+            value.populations = (number, total, low, high)
+        return value
+
+
+class DeltaCoder(_Coder):
+    of = Delta
+
+    def encode(self, value: Delta) -> bytes:
+        meta = [value.number, _counts(value.counts), value.population, value.weight is not None]
+        more = [] if value.weight is None else [value.weight]
+        return codec.encode(DELTA, meta, value.time, value.values, value.settled, *more)
+
+    def decode(self, encoded: bytes) -> Delta:
+        (number, counts, population, has_weight), arrays = codec.decode(encoded, DELTA)
+        time, values, settled = arrays[:3]
+        weight = arrays[3] if has_weight else None
+        return Delta(number, time, values, settled, weight, Counts(*counts), population)
+
+
+class TrackCoder(_Coder):
+    of = Track
+
+    def encode(self, value: Track) -> bytes:
+        times = sorted(value.open)
+        rows = [value.open[t] for t in times]
+        return codec.encode(
+            TRACK,
+            value.states,
+            np.array([value.covered.starts, value.covered.stops], np.int64),
+            np.array(times, np.int64),
+            np.array([r.values for r in rows]).reshape(-1, value.states),
+            np.array([r.weight for r in rows], np.float64),
+        )
+
+    def decode(self, encoded: bytes) -> Track:
+        S, (covered, times, values, weight) = codec.decode(encoded, TRACK)
+        rows = {int(t): Row(v, float(w)) for t, v, w in zip(times, values, weight, strict=True)}
+        return Track(S, Steps(covered[0].tolist(), covered[1].tolist()), rows)
+
+
+class ReachCoder(_Coder):
+    of = Reach
+
+    def encode(self, value: Reach) -> bytes:
+        return codec.encode(REACH, [sorted(value.names), value.first, value.last, list(value.place)])
+
+    def decode(self, encoded: bytes) -> Reach:
+        (names, first, last, (file, row)), _ = codec.decode(encoded, REACH)
+        return Reach(frozenset(names), first, last, (file, row))
+
+
+class EstimateCoder(_Coder):
+    """The line of JSON that is written in the end."""
+
+    of = Estimate
+
+    def encode(self, value: Estimate) -> bytes:
+        return value.to_json().encode()
+
+    def decode(self, encoded: bytes) -> Estimate:
+        return Estimate.from_json(encoded.decode())
+
+
+def _counts(counts: Counts) -> list[int]:
+    return [getattr(counts, f.name) for f in fields(Counts)]
+
+
+for _coder in (BatchCoder, SumsCoder, SnapshotCoder, DeltaCoder, TrackCoder, ReachCoder, EstimateCoder):
+    coders.registry.register_coder(_coder.of, _coder)

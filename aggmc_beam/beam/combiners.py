@@ -1,0 +1,128 @@
+"""CombineFns: shells around `+`. Accumulators hold data; what they mean is told elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import reduce
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+
+from aggmc_beam.beam.coders import ReachCoder, SnapshotCoder, SumsCoder
+from aggmc_beam.beam.values import Delta, Reach, Snapshot, empty_sums
+from aggmc_beam.chain import Chain
+from aggmc_beam.digest import Digest, Replicates
+from aggmc_beam.pairing import Block
+from aggmc_beam.saved import Sums, join_sums
+
+
+class TrackFn(beam.CombineFn):  # type: ignore[misc]
+    """Joins the sums of parts that share no record, with the pairs between them.
+
+    Input, accumulator and output are `Sums`: the open records of each realization and the moments of
+    all others, so that little is left to be shuffled.
+    """
+
+    def __init__(self, states: int, chain: Chain) -> None:
+        self.states, self.chain = states, chain
+
+    def create_accumulator(self) -> Sums:
+        return empty_sums(self.states)
+
+    def add_input(self, accumulator: Sums, element: Sums) -> Sums:
+        if not element.realizations:
+            return accumulator
+        if not accumulator.realizations:
+            return element
+        return join_sums(accumulator, element, self.chain)
+
+    def merge_accumulators(self, accumulators: Iterable[Sums]) -> Sums:
+        return reduce(self.add_input, accumulators, self.create_accumulator())
+
+    def extract_output(self, accumulator: Sums) -> Sums:
+        return accumulator
+
+    def get_accumulator_coder(self) -> Any:
+        return SumsCoder()
+
+
+class GroupFn(TrackFn):
+    """Joins the sums of different realizations, of which nothing but the span is kept."""
+
+    def add_input(self, accumulator: Sums, element: Sums) -> Sums:
+        if not element.realizations:
+            return accumulator
+        if not accumulator.realizations:
+            return element
+        (a, n), (b, m) = accumulator.span, element.span
+        first, last = min(a, b), max(a + n, b + m) - 1
+        one = np.zeros(1, np.int64)
+        tracks = replace(accumulator.tracks, key=one, start=one + first, stop=one + last)
+        population = None
+        if accumulator.population is not None and element.population is not None:
+            population = np.concatenate([accumulator.population, element.population])
+        return Sums(
+            accumulator.group,
+            accumulator.digest + element.digest,
+            accumulator.rule,
+            accumulator.realizations,
+            tracks,
+            population,
+        )
+
+
+class MomentsFn(beam.CombineFn):  # type: ignore[misc]
+    """Sums what arrivals add. Sums of panes may be kept, never added: each holds all before it."""
+
+    def __init__(self, states: int, chain: Chain, rule: Replicates) -> None:
+        self.states, self.chain, self.rule = states, chain, rule
+
+    def create_accumulator(self) -> Snapshot:
+        return Snapshot(self.states)
+
+    def add_input(self, accumulator: Snapshot, element: Delta) -> Snapshot:
+        block = Block(element.values, element.time, None, element.weight, element.settled)
+        new = element.settled == 0
+        first, last = accumulator.first, accumulator.last
+        digest = Digest.zero(self.states)
+        if len(element.time):
+            numbers = np.full(len(element.time), element.number)
+            labels = self.rule.labels(numbers, element.time)
+            digest = Digest.of_block(block, self.chain, labels, np.zeros(0, np.int64))
+            if new.any():
+                first, last = int(element.time[new].min()), int(element.time[new].max())
+        accumulator.add(digest, element.counts, first, last, element.population)
+        return accumulator
+
+    def merge_accumulators(self, accumulators: Iterable[Snapshot]) -> Snapshot:
+        total = self.create_accumulator()
+        for accumulator in accumulators:
+            total.merge(accumulator)
+        return total
+
+    def extract_output(self, accumulator: Snapshot) -> Snapshot:
+        return accumulator
+
+    def get_accumulator_coder(self) -> Any:
+        return SnapshotCoder()
+
+
+class ReachFn(beam.CombineFn):  # type: ignore[misc]
+    """How far a group's data reach."""
+
+    def create_accumulator(self) -> Reach:
+        return Reach()
+
+    def add_input(self, accumulator: Reach, element: Reach) -> Reach:
+        return accumulator + element
+
+    def merge_accumulators(self, accumulators: Iterable[Reach]) -> Reach:
+        return reduce(lambda a, b: a + b, accumulators, Reach())
+
+    def extract_output(self, accumulator: Reach) -> Reach:
+        return accumulator
+
+    def get_accumulator_coder(self) -> Any:
+        return ReachCoder()

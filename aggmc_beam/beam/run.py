@@ -1,0 +1,261 @@
+"""A config on a Beam runner: files in, the same output as the local engine's."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from aggmc_beam.beam.bounded import (
+    NOTICED,
+    PLACES,
+    REACH,
+    SKIPPED,
+    EstimateGroup,
+    SumRecords,
+    add_counts,
+    check_limit,
+    counter,
+    group_key,
+    header,
+    with_noticed,
+)
+from aggmc_beam.beam.files import File, is_local, open_plan, opened, read_file
+from aggmc_beam.beam.values import Batch, Reach
+from aggmc_beam.config import Config
+from aggmc_beam.errors import InputError
+from aggmc_beam.local import output
+from aggmc_beam.local.engine import Plan, Result
+from aggmc_beam.local.explain import Rejection, explain
+from aggmc_beam.result import Estimate
+from aggmc_beam.saved import Sums
+
+
+def run(config: Config, given: Mapping[str, Any], arguments: Sequence[str] = ()) -> None:
+    """Run a config with Beam's options, and wait for its end; `InputError` if the data are at fault."""
+    options = pipeline_options(arguments)
+    plan, files = open_plan(config)
+    try:
+        with beam.Pipeline(options=options) as pipeline:
+            build(pipeline, plan, files, given)
+    except Exception as error:
+        raise told(error) from error
+
+
+def pipeline_options(arguments: Sequence[str]) -> PipelineOptions:
+    """Beam's options; without a runner, the one that is part of Beam and needs no download."""
+    given = list(arguments)
+    if not any(a.split("=")[0] == "--runner" for a in given):
+        given = ["--runner=FnApiRunner", *given]
+    return PipelineOptions(given)
+
+
+def told(error: Exception) -> Exception:
+    """The `InputError` behind what Beam raised, if there is one."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, InputError):
+            return InputError(_plain(str(seen)))
+        seen = seen.__cause__ or seen.__context__
+    found = re.search(r"aggmc_beam\.errors\.InputError: (.+)", str(error))
+    return InputError(_plain(found[1])) if found else error
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"( \[while running .*|\\n.*)$", "", text.splitlines()[0]).strip()
+
+
+def build(pipeline: Any, plan: Plan, files: list[File], given: Mapping[str, Any]) -> None:
+    """The whole pipeline of a bounded run."""
+    config = plan.config
+    if config.input.resume is not None:
+        raise InputError("input.resume needs the local engine; a Beam run reads all files anew")
+    numbered = {f.number: f.path for f in files}
+    read = (
+        pipeline
+        | "Files" >> beam.Create([(f.number, f.path) for f in files])
+        | "Spread files" >> beam.Reshuffle()
+        | "Read"
+        >> beam.ParDo(ReadFile(plan))
+        .with_outputs(REACH, PLACES, NOTICED, main="batches")
+        .with_output_types(Batch)
+    )
+    reach = read[REACH] | "Typed reach" >> beam.Map(lambda x: x).with_output_types(tuple[str, Reach])
+    found = (read.batches, reach) | "Sums" >> SumRecords(plan, True, config.output.moments)
+    noticed = beam.pvalue.AsSingleton(
+        (read[NOTICED], found.noticed)
+        | "All noticed" >> beam.Flatten()
+        | "Noticed" >> beam.CombineGlobally(add_counts)
+    )
+    extents = beam.pvalue.AsDict(found.reach)
+    estimated = found.sums | "Estimate" >> beam.ParDo(EstimateGroup(plan), noticed, extents).with_outputs(
+        SKIPPED, main="estimates"
+    )
+    rejections = (
+        (read[PLACES], found.places)
+        | "All places" >> beam.Flatten()
+        | "By file" >> beam.GroupByKey()
+        | "Explain" >> beam.ParDo(Explain(plan, numbered))
+    )
+    _ = (
+        pipeline
+        | "Once" >> beam.Create([None])
+        | "Write"
+        >> beam.ParDo(
+            WriteRun(plan, dict(given), [f.path for f in files]),
+            beam.pvalue.AsList(found.sums),
+            beam.pvalue.AsDict(estimated.estimates),
+            beam.pvalue.AsDict(estimated[SKIPPED]),
+            beam.pvalue.AsIter(rejections),
+            noticed,
+            extents,
+        )
+    )
+
+
+class ReadFile(beam.DoFn):  # type: ignore[misc]
+    """(number, path) to batches; also how far each group reaches, and what was refused."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def process(self, element: tuple[int, str]) -> Iterator[Any]:
+        rows = 0
+        for reading in read_file(self.plan, File(*element)):
+            rows += reading.rows
+            yield from reading.batches
+            for group, reach in reading.reach.items():
+                yield beam.pvalue.TaggedOutput(REACH, (group_key(group), reach))
+            for file, row in reading.refused.tolist():
+                yield beam.pvalue.TaggedOutput(PLACES, (file, (row, "")))
+            counter("rejected").inc(len(reading.refused))
+            yield beam.pvalue.TaggedOutput(NOTICED, {"rejected": len(reading.refused), "rows": reading.rows})
+        counter("rows").inc(rows)
+
+
+class Explain(beam.DoFn):  # type: ignore[misc]
+    """(file, [(row, reason)]) to rejections with the rows as they stand in the file."""
+
+    def __init__(self, plan: Plan, paths: dict[int, str]) -> None:
+        self.plan, self.paths = plan, paths
+
+    def process(self, element: tuple[int, Iterable[tuple[int, str]]]) -> Iterator[tuple[int, int, str, Any]]:
+        file, found = element
+        known = dict(found)
+        places = np.array([(0, row) for row in known], np.int64).reshape(-1, 2)
+        reasons = {(0, row): reason for row, reason in known.items()}
+        with opened(self.plan.config, File(file, self.paths[file])) as source:
+            assert source is not None
+            for r in explain([source], self.plan.schema, [places], reasons, []):
+                yield file, r.row, r.reason, r.record
+
+
+class WriteRun(beam.DoFn):  # type: ignore[misc]
+    """The one step that writes: all files of a run, in their final order."""
+
+    def __init__(self, plan: Plan, given: dict[str, Any], paths: list[str]) -> None:
+        self.plan, self.given, self.paths = plan, given, paths
+
+    def process(
+        self,
+        _: None,
+        sums: list[tuple[str, Sums]],
+        found: dict[str, list[Estimate]],
+        skipped: dict[str, str],
+        rejections: Iterable[tuple[int, int, str, Any]],
+        noticed: dict[str, int],
+        reach: dict[str, Reach],
+    ) -> None:
+        plan = self.plan
+        check_limit(plan, noticed)
+        order = sorted(reach, key=lambda key: reach[key].place)
+        groups = dict(sums)
+        totals = [groups[key].digest.total for key in order if key in groups]
+        used = sum(m.records for m in totals)
+        if not used:
+            raise InputError(_nothing(noticed, rejections))
+        if not found:
+            first = skipped[next(key for key in order if key in skipped)]
+            alone = len(order) == 1
+            raise InputError(first if alone else f"no group has enough data; the first one: {first}")
+        ledger = {
+            "files": len(self.paths),
+            "rows": noticed.get("rows", 0),
+            "sorted": False,
+            "records": used,
+            "pairs": sum(m.pairs for m in totals),
+            "realizations": sum(m.counts.realizations for m in totals),
+            "groups": len(order),
+            "duplicates": sum(m.counts.duplicates for m in totals) + _repeated(order, noticed),
+            "conflicting": noticed.get("conflicting", 0),
+            "gaps": sum(m.gaps for m in totals),
+            "rejected": noticed.get("rejected", 0),
+            "filled_with_zero": noticed.get("filled_with_zero", 0),
+            "incomplete": noticed.get("incomplete", 0),
+            "skipped": {_name(key): skipped[key] for key in order if key in skipped},
+        }
+        estimates = [e for key in order for e in found.get(key, [])]
+        saved = header(plan)
+        if plan.config.output.moments:
+            kept = [groups[key] for key in order if key in groups]
+            kept = [with_noticed(kept[0], noticed)] if len(order) == 1 else kept
+            saved = replace(saved, groups=kept)
+        write(Result(estimates, {}, saved, ledger, _sorted(rejections, self.paths)), plan.config, self.given)
+
+
+def _name(key: str) -> str:
+    return ", ".join(json.loads(key))
+
+
+def _repeated(order: list[str], noticed: dict[str, int]) -> int:
+    return noticed.get("repeated_rows", 0) if len(order) == 1 else 0
+
+
+def _sorted(rejections: Iterable[tuple[int, int, str, Any]], paths: list[str]) -> Any:
+    def listed() -> Iterator[Rejection]:
+        for file, row, reason, record in sorted(rejections, key=lambda r: r[:2]):
+            yield Rejection(paths[file], row, reason, record)
+
+    return listed
+
+
+def _nothing(noticed: dict[str, int], rejections: Iterable[tuple[int, int, str, Any]]) -> str:
+    rows = noticed.get("rows", 0)
+    if not rows:
+        return "the input has no rows, only a header or nothing at all"
+    first = min(rejections, key=lambda r: r[:2], default=None)
+    if first is None:
+        return "no record is complete; see input.absent"
+    return f"all {rows:,} rows were rejected; the first: {first[2]} (file {first[0] + 1}, row {first[1]})"
+
+
+def write(result: Result, config: Config, given: Mapping[str, Any]) -> None:
+    """The output of a run, on any filesystem that Beam knows."""
+    target = config.output.directory
+    if is_local(target):
+        output.write(result, config, given)
+        return
+    with tempfile.TemporaryDirectory(prefix="aggmc-") as directory:
+        near = replace(config, output=replace(config.output, directory=directory))
+        for path in output.write(result, near, given):
+            with open(path, "rb") as source, FileSystems.create(f"{target.rstrip('/')}/{path.name}") as far:
+                shutil.copyfileobj(source, far)
+
+
+def read_back(config: Config) -> tuple[list[Estimate], dict[str, Any]]:
+    """Estimates and ledger of a finished run whose directory is on this machine."""
+    directory = Path(os.fspath(config.output.directory))
+    lines = (directory / output.ESTIMATES).read_text(encoding="utf-8").splitlines()
+    about = json.loads((directory / output.RUN).read_text(encoding="utf-8"))
+    return [Estimate.from_json(line) for line in lines], about["ledger"]
