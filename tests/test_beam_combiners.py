@@ -18,6 +18,7 @@ from aggmc_beam.chain import Cycle, EachStep, Stationary
 from aggmc_beam.digest import Digest, Replicates
 from aggmc_beam.errors import InputError
 from aggmc_beam.moments import Counts
+from aggmc_beam.records import Record
 from aggmc_beam.saved import Sums
 from aggmc_beam.track import Track
 from aggmc_beam.tracks import Tracks
@@ -148,8 +149,12 @@ def values():
         "batch-long": (coders.BatchCoder(), weighted),
         "sums": (coders.SumsCoder(), replace(parts[0], group={"region": "north"}, population=np.ones(3))),
         "snapshot": (coders.SnapshotCoder(), snapshot),
-        "delta": (coders.DeltaCoder(), replace(deltas()[1], weight=np.full(len(deltas()[1].time), 0.5))),
+        "delta": (
+            coders.DeltaCoder(),
+            replace(deltas()[1], weight=np.full(len(deltas()[1].time), 0.5), cell=4),
+        ),
         "track": (coders.TrackCoder(), track),
+        "record": (coders.RecordCoder(), Record("7", 3, np.array([1.0, 2.5]), 3.5, ("north",))),
         "reach": (coders.ReachCoder(), Reach(frozenset(["b", "a"]), 2, 9, (0, 3))),
     }
 

@@ -12,12 +12,13 @@ from aggmc_beam.beam import codec
 from aggmc_beam.beam.values import Batch, Delta, Reach, Snapshot
 from aggmc_beam.digest import Digest, Replicates
 from aggmc_beam.moments import Counts
+from aggmc_beam.records import Record
 from aggmc_beam.result import Estimate
 from aggmc_beam.saved import Sums
 from aggmc_beam.track import Row, Steps, Track
 from aggmc_beam.tracks import Tracks
 
-BATCH, SUMS, SNAPSHOT, DELTA, TRACK, REACH = range(1, 7)
+BATCH, SUMS, SNAPSHOT, DELTA, TRACK, REACH, RECORD = range(1, 8)
 _DIGEST = ("parts", "profiles", "profile_bins", "profile_number", "profile_weight", "profile_means")
 _MOMENTS = ("counts", "scalars", "means", "products")
 _TRACKS = ("covered", "open", "open_values", "open_weight")
@@ -118,15 +119,16 @@ class DeltaCoder(_Coder):
     of = Delta
 
     def encode(self, value: Delta) -> bytes:
-        meta = [value.number, _counts(value.counts), value.population, value.weight is not None]
+        has_weight = value.weight is not None
+        meta = [value.number, _counts(value.counts), value.population, has_weight, value.cell]
         more = [] if value.weight is None else [value.weight]
         return codec.encode(DELTA, meta, value.time, value.values, value.settled, *more)
 
     def decode(self, encoded: bytes) -> Delta:
-        (number, counts, population, has_weight), arrays = codec.decode(encoded, DELTA)
+        (number, counts, population, has_weight, cell), arrays = codec.decode(encoded, DELTA)
         time, values, settled = arrays[:3]
         weight = arrays[3] if has_weight else None
-        return Delta(number, time, values, settled, weight, Counts(*counts), population)
+        return Delta(number, time, values, settled, weight, Counts(*counts), population, cell)
 
 
 class TrackCoder(_Coder):
@@ -148,6 +150,18 @@ class TrackCoder(_Coder):
         S, (covered, times, values, weight) = codec.decode(encoded, TRACK)
         rows = {int(t): Row(v, float(w)) for t, v, w in zip(times, values, weight, strict=True)}
         return Track(S, Steps(covered[0].tolist(), covered[1].tolist()), rows)
+
+
+class RecordCoder(_Coder):
+    of = Record
+
+    def encode(self, value: Record) -> bytes:
+        meta = [value.realization, value.time, value.population, list(value.group)]
+        return codec.encode(RECORD, meta, value.counts)
+
+    def decode(self, encoded: bytes) -> Record:
+        (realization, time, population, group), (counts,) = codec.decode(encoded, RECORD)
+        return Record(realization, time, counts, population, tuple(group))
 
 
 class ReachCoder(_Coder):
@@ -177,5 +191,14 @@ def _counts(counts: Counts) -> list[int]:
     return [getattr(counts, f.name) for f in fields(Counts)]
 
 
-for _coder in (BatchCoder, SumsCoder, SnapshotCoder, DeltaCoder, TrackCoder, ReachCoder, EstimateCoder):
+for _coder in (
+    BatchCoder,
+    SumsCoder,
+    SnapshotCoder,
+    DeltaCoder,
+    TrackCoder,
+    ReachCoder,
+    RecordCoder,
+    EstimateCoder,
+):
     coders.registry.register_coder(_coder.of, _coder)

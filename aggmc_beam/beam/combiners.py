@@ -12,7 +12,7 @@ import numpy as np
 
 from aggmc_beam.beam.coders import ReachCoder, SnapshotCoder, SumsCoder
 from aggmc_beam.beam.values import Delta, Reach, Snapshot, empty_sums
-from aggmc_beam.chain import Chain
+from aggmc_beam.chain import Chain, Window
 from aggmc_beam.digest import Digest, Replicates
 from aggmc_beam.pairing import Block
 from aggmc_beam.saved import Sums, join_sums
@@ -91,6 +91,9 @@ class MomentsFn(beam.CombineFn):  # type: ignore[misc]
             numbers = np.full(len(element.time), element.number)
             labels = self.rule.labels(numbers, element.time)
             digest = Digest.of_block(block, self.chain, labels, np.zeros(0, np.int64))
+            if element.cell is not None:
+                digest = only_cell(digest, element.cell, self.chain)
+                new &= self.chain.cells(element.time) == element.cell
             if new.any():
                 first, last = int(element.time[new].min()), int(element.time[new].max())
         accumulator.add(digest, element.counts, first, last, element.population)
@@ -107,6 +110,15 @@ class MomentsFn(beam.CombineFn):  # type: ignore[misc]
 
     def get_accumulator_coder(self) -> Any:
         return SnapshotCoder()
+
+
+def only_cell(digest: Digest, cell: int, chain: Chain) -> Digest:
+    """What a digest holds of one pane of a window."""
+    assert isinstance(chain, Window)
+    parts = {at: m for at, m in digest.parts.items() if at[0] == cell}
+    start = cell * chain.pane
+    inside = {r: p.between_steps(start, start + chain.pane) for r, p in digest.profiles.items()}
+    return Digest(digest.states, parts, {r: p for r, p in inside.items() if len(p.bins)})
 
 
 class ReachFn(beam.CombineFn):  # type: ignore[misc]

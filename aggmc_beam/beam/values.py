@@ -134,7 +134,8 @@ class Snapshot:
 class Delta:
     """What one arrival added to a realization: its new records with the neighbours that they met.
 
-    `settled` is 0 for the new rows. `population` is given when the realization is met first.
+    `settled` is 0 for the new rows. `population` is given when the realization is met first. With
+    `cell`, only what belongs to that cell is meant; the other rows are there as neighbours.
     """
 
     number: int
@@ -144,6 +145,7 @@ class Delta:
     weight: np.ndarray | None = None
     counts: Counts = field(default_factory=Counts)
     population: float | None = None
+    cell: int | None = None
 
 
 def _pooled(

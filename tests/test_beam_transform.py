@@ -1,0 +1,84 @@
+"""EstimateTransitions among a user's own transforms, on bounded data."""
+
+from __future__ import annotations
+
+import apache_beam as beam
+import collected
+import frames
+import numpy as np
+import pytest
+
+import aggmc_beam as am
+from aggmc_beam.beam import Batch, EstimateTransitions
+from aggmc_beam.beam.parsing import payload
+
+
+def estimated(elements, name, **options):
+    with beam.Pipeline("FnApiRunner") as pipeline:
+        made = EstimateTransitions(frames.STATES, am.Binomial(0.5), 200, "mom", **options)
+        found = pipeline | beam.Create(elements) | made
+        _ = found.estimates | beam.Map(collected.keep, name)
+        _ = found.rejected | "Rejected" >> beam.Map(collected.keep, f"{name}/rejected")
+    return tuple(collected.FOUND.pop(key, []) for key in (name, f"{name}/rejected"))
+
+
+def dictionaries(y):
+    return [{"realization": k, "time": t, "counts": y[k, t].tolist()} for k, t in np.ndindex(y.shape[:2])]
+
+
+def shapes(y):
+    records = dictionaries(y)
+    K, T, _ = y.shape
+    key, time = (a.ravel() for a in np.mgrid[:K, :T])
+    place = np.column_stack([key * 0, np.arange(K * T)])
+    return {
+        "dictionaries": records,
+        "rows": [beam.Row(**r) for r in records],
+        "batches": [Batch((), tuple(str(k) for k in range(K)), key, time, y.reshape(-1, 3), place)],
+    }
+
+
+@pytest.mark.parametrize("shape", ["dictionaries", "rows", "batches"])
+def test_records_may_be_dictionaries_rows_or_batches(shape):
+    y = frames.counts(K=4, T=20)
+    elements = shapes(y)[shape]
+    [found], rejected = estimated(elements + elements[:1], shape)
+    expected = am.estimate(y, states=frames.STATES, noise=am.Binomial(0.5), population=200, estimator="mom")
+    assert not rejected
+    np.testing.assert_allclose(found.transition_matrix, expected.transition_matrix, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(found.standard_error, expected.standard_error, rtol=0, atol=1e-10)
+    assert found.counts["duplicates"] == (80 if shape == "batches" else 1)
+
+
+def test_bad_records_of_every_kind_are_set_aside_with_reason_and_payload():
+    y = frames.counts(K=2, T=20)
+    good = [{**r, "region": "north"} for r in dictionaries(y)]
+    bad = {
+        "not JSON": "{",
+        "2 values for 3 states": {**good[0], "counts": [1, 2]},
+        "not a number": {**good[0], "counts": [1, "x", 3]},
+        "NaN": {**good[0], "counts": [1, float("nan"), 3]},
+        "region is missing": {**good[0], "region": None},
+        "time is 1.5": {**good[0], "time": 1.5},
+        "with other counts": {**good[0], "counts": [1e6, 1, 1]},
+        "not a record": 7,
+    }
+    found, rejected = estimated([*good, *bad.values(), good[1]], "bad", group_by=["region"])
+    assert [e.group for e in found] == [{"region": "north"}]
+    assert found[0].counts["rejected"] == len(bad) - 1  # a contradiction is a duplicate
+    assert found[0].counts["duplicates"] == 2
+    assert len(rejected) == len(bad)
+    for reason in bad:
+        assert any(reason in r["reason"] for r in rejected), reason
+
+
+def test_a_payload_is_bounded():
+    assert len(payload("x" * 10**6)) == 1000
+    assert len(payload({"x": "y" * 10**6})) == 1000
+    assert payload({"x": [1, 2]}) == {"x": [1, 2]}
+
+
+def test_too_many_rejected_records_fail_the_job_with_a_clear_message():
+    items = [*dictionaries(frames.counts(K=2, T=20)), "a", "b", "c"]
+    with pytest.raises(Exception, match="3 records were rejected, more than max_rejected: 2"):
+        estimated(items, "many", max_rejected=2)
