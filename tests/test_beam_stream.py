@@ -104,7 +104,9 @@ def test_duplicates_in_other_bundles_are_dropped_and_garbage_is_set_aside(tmp_pa
     for i in range(0, len(items), 7):
         stream = stream.add_elements([*items[i : i + 7], *items[max(0, i - 9) : i], "{no JSON"])
     stream = stream.add_elements([{"realization": 1, "time": 2, "counts": [1, "NaN", 2]}])
-    found, rejected = streamed(stream.advance_watermark_to_infinity(), transform(), "duplicates")
+    found, rejected = streamed(
+        stream.advance_processing_time(120).advance_watermark_to_infinity(), transform(), "duplicates"
+    )
     assert_same(found[-1], batch(items, tmp_path)[0])
     assert len(rejected) == 10
     assert {r["record"] for r in rejected if isinstance(r["record"], str)} == {"{no JSON"}
@@ -187,7 +189,9 @@ def test_a_silent_realization_is_forgotten_but_none_of_its_records_is_counted_tw
         .add_elements(when(items[44:], 3))
     )
     made = transform(stream=Stream(state_ttl="2h"))
-    found, rejected = streamed(stream.advance_watermark_to_infinity(), made, "expiry")
+    found, rejected = streamed(
+        stream.advance_processing_time(120).advance_watermark_to_infinity(), made, "expiry"
+    )
     assert len(rejected) == 10
     assert found[-1].counts["records"] == 60
     assert found[-1].counts["pairs"] == 56  # not that between step 19 and step 20, which was forgotten

@@ -24,7 +24,7 @@ def encode(kind: int, meta: Any, *arrays: np.ndarray) -> bytes:
 
     >>> data = encode(7, ["a"], np.array([1.0, 2.0]), np.array([[0.5]]))
     >>> len(data), decode(data, 7)
-    (24, (['a'], [array([1., 2.]), array([[0.5]])]))
+    (26, (['a'], [array([1., 2.]), array([[0.5]])]))
     """
     text = json.dumps(meta, separators=(",", ":"), ensure_ascii=False).encode()
     parts = [bytes([VERSION, kind]), _varint(len(text)), text, _varint(len(arrays))]

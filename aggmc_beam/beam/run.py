@@ -32,6 +32,8 @@ from aggmc_beam.beam.bounded import (
     with_noticed,
 )
 from aggmc_beam.beam.files import File, is_local, open_plan, opened, read_file
+from aggmc_beam.beam.sinks import WriteEstimates, WriteRejected, each, parquet_frame
+from aggmc_beam.beam.transform import EstimateTransitions
 from aggmc_beam.beam.values import Batch, Reach
 from aggmc_beam.config import Config
 from aggmc_beam.errors import InputError
@@ -44,6 +46,9 @@ from aggmc_beam.saved import Sums
 
 def run(config: Config, given: Mapping[str, Any], arguments: Sequence[str] = ()) -> None:
     """Run a config with Beam's options, and wait for its end; `InputError` if the data are at fault."""
+    if config.input.pubsub is not None:
+        start(config, arguments).wait_until_finish()
+        return
     options = pipeline_options(arguments)
     plan, files = open_plan(config)
     try:
@@ -53,12 +58,29 @@ def run(config: Config, given: Mapping[str, Any], arguments: Sequence[str] = ())
         raise told(error) from error
 
 
-def pipeline_options(arguments: Sequence[str]) -> PipelineOptions:
-    """Beam's options; without a runner, the one that is part of Beam and needs no download."""
-    given = list(arguments)
+def pipeline_options(arguments: Sequence[str], streaming: bool = False) -> PipelineOptions:
+    """Beam's options; without a runner, the one that is part of Beam and needs no download.
+
+    Plain DirectRunner would try others first; so it is pinned to the one that can do the work.
+    """
+    given = [a for a in arguments if a != "--runner=DirectRunner"]
     if not any(a.split("=")[0] == "--runner" for a in given):
-        given = ["--runner=FnApiRunner", *given]
-    return PipelineOptions(given)
+        given = [f"--runner={'BundleBasedDirectRunner' if streaming else 'FnApiRunner'}", *given]
+    return PipelineOptions([*given, *(["--streaming"] if streaming else [])])
+
+
+def start(config: Config, arguments: Sequence[str] = ()) -> Any:
+    """Start the pipeline of an unbounded run; what Beam hands back, to wait for or to cancel."""
+    from apache_beam.io.gcp.pubsub import ReadFromPubSub
+
+    source = config.input.pubsub
+    assert source is not None
+    pipeline = beam.Pipeline(options=pipeline_options(arguments, streaming=True))
+    read = ReadFromPubSub(source.topic, source.subscription, timestamp_attribute=source.timestamp)
+    found = pipeline | "Read" >> read | "Estimate" >> EstimateTransitions.from_config(config)
+    _ = found.estimates | "Write" >> WriteEstimates(config.output, streaming=True)
+    _ = found.rejected | "Write rejected" >> WriteRejected(config.output.directory)
+    return pipeline.run()
 
 
 def told(error: Exception) -> Exception:
@@ -102,6 +124,8 @@ def build(pipeline: Any, plan: Plan, files: list[File], given: Mapping[str, Any]
     estimated = found.sums | "Estimate" >> beam.ParDo(EstimateGroup(plan), noticed, extents).with_outputs(
         SKIPPED, main="estimates"
     )
+    listed = estimated.estimates | "Each" >> beam.FlatMap(each).with_output_types(Estimate)
+    _ = listed | "Sinks" >> WriteEstimates(config.output, streaming=False, files=False)
     rejections = (
         (read[PLACES], found.places)
         | "All places" >> beam.Flatten()
@@ -245,10 +269,16 @@ def write(result: Result, config: Config, given: Mapping[str, Any]) -> None:
     target = config.output.directory
     if is_local(target):
         output.write(result, config, given)
+        if config.output.parquet:
+            parquet_frame(result.estimates).write_parquet(Path(target) / "estimates.parquet")
         return
     with tempfile.TemporaryDirectory(prefix="aggmc-") as directory:
         near = replace(config, output=replace(config.output, directory=directory))
-        for path in output.write(result, near, given):
+        paths = output.write(result, near, given)
+        if config.output.parquet:
+            paths.append(Path(directory) / "estimates.parquet")
+            parquet_frame(result.estimates).write_parquet(paths[-1])
+        for path in paths:
             with open(path, "rb") as source, FileSystems.create(f"{target.rstrip('/')}/{path.name}") as far:
                 shutil.copyfileobj(source, far)
 

@@ -368,14 +368,13 @@ class Refresh(beam.PTransform):  # type: ignore[misc]
         return estimates, paired[REJECTED]
 
     def _windowed(self) -> Any:
-        seconds = max(1, self.timing.refresh // 10**6)
-        often = trigger.Repeatedly(
-            trigger.AfterAny(trigger.AfterProcessingTime(seconds), trigger.AfterWatermark())
-        )
+        often: Any = trigger.AfterProcessingTime(max(1, self.timing.refresh // 10**6))
         found = panes(self.plan)
+        if found is not None:
+            often = trigger.AfterAny(often, trigger.AfterWatermark())
         return beam.WindowInto(
             window.GlobalWindows() if found is None else found.windows(),
-            trigger=often,
+            trigger=trigger.Repeatedly(often),
             accumulation_mode=trigger.AccumulationMode.ACCUMULATING,
             # A realization that is new is not known to be late; its records still find their window.
             allowed_lateness=Duration(micros=self.timing.lateness + self.timing.ttl),

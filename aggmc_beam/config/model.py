@@ -84,6 +84,12 @@ class PubSub:
 
     subscription: str | None = key(text("projects/P/subscriptions/S"), "subscription to read", None, "none")
     topic: str | None = key(text("projects/P/topics/T"), "topic to read", None, "none")
+    timestamp: str | None = key(
+        text("an attribute"),
+        "attribute of a message that tells its event time",
+        None,
+        "when it was published",
+    )
 
     def __post_init__(self) -> None:
         if (self.subscription is None) == (self.topic is None):
@@ -188,6 +194,18 @@ class Output:
     directory: str = key(text("a path"), "directory of all output; made if needed", "out")
     moments: bool = key(flag(), "save the sums in `moments.aggmc`, for `aggmc moments` and to resume", False)
     report: bool = key(flag(), "write `report.html`", False)
+    parquet: bool = key(flag(), "also write estimates as Parquet (Beam engine)", False)
+    pubsub: str | None = key(
+        text("projects/P/topics/T"), "topic to which estimates are published (Beam engine)", None, "none"
+    )
+    bigquery: str | None = key(
+        text("project:dataset.table"), "table to which estimates are added (Beam engine)", None, "none"
+    )
+    bigquery_method: str = key(
+        Choice(("auto", "load", "stream")),
+        "how rows get there: load jobs or streaming inserts; `auto` streams from a stream",
+        "auto",
+    )
 
 
 @dataclass(frozen=True)

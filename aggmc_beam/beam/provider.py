@@ -1,0 +1,107 @@
+"""EstimateTransitions in Beam YAML: rows in, rows out, with `error_handling`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.typehints.row_type import RowTypeConstraint
+
+from aggmc_beam.beam.sinks import line, table_row
+from aggmc_beam.beam.transform import EstimateTransitions
+from aggmc_beam.config.model import Stream
+from aggmc_beam.config.special import ChainKind, NoiseKind
+from aggmc_beam.errors import InputError
+from aggmc_beam.result import Estimate
+
+#: Schemas of the rows that come out.
+ESTIMATE = RowTypeConstraint.from_fields(
+    [
+        ("group", str),
+        ("window_start", str),
+        ("window_end", str),
+        ("cell", int),
+        ("estimator", str),
+        ("population", float),
+        ("records", int),
+        ("pairs", int),
+        ("refresh", int),
+        ("details", str),
+    ]
+)
+ERROR = RowTypeConstraint.from_fields([("element", str), ("msg", str)])
+
+
+class EstimateTransitionsYaml(beam.PTransform):  # type: ignore[misc]
+    """`type: EstimateTransitions` of a YAML pipeline; see `configs/aggmc_provider.yaml`.
+
+    Options are those of a config: states, noise, population, chain, estimator, level, group_by, step,
+    counts (one column of lists, or one column per state, by default the states), realization, time.
+    With `error_handling: {output: NAME}` rejected rows go to that output; without it they fail the job.
+    """
+
+    def __init__(
+        self,
+        states: Sequence[str],
+        noise: Any = "exact",
+        population: Any = "estimate",
+        chain: Any = "stationary",
+        estimator: str = "auto",
+        level: float = 0.95,
+        group_by: Sequence[str] = (),
+        step: Any = 1,
+        counts: Any = None,
+        realization: str = "realization",
+        time: str = "time",
+        stream: dict[str, str] | None = None,
+        error_handling: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__()
+        if error_handling is not None and "output" not in error_handling:
+            raise InputError("error_handling needs `output`, the name of the output for rejected rows")
+        self.errors = None if error_handling is None else error_handling["output"]
+        self.inner = EstimateTransitions(
+            states,
+            NoiseKind().read(noise, "noise"),
+            population if isinstance(population, str) else float(population),
+            estimator,
+            ChainKind().read(chain, "chain"),
+            level,
+            counts=list(states) if counts is None else counts,
+            group_by=group_by,
+            step=step,
+            realization=realization,
+            time=time,
+            max_rejected=None if error_handling is not None else 0,
+            stream=None if stream is None else Stream(**stream),
+        )
+
+    def expand(self, rows: Any) -> Any:
+        found = rows | "Estimate" >> self.inner
+        good = found.estimates | "To rows" >> beam.Map(as_row).with_output_types(ESTIMATE)
+        if self.errors is None:
+            return good
+        bad = found.rejected | "Rejected to rows" >> beam.Map(as_error).with_output_types(ERROR)
+        return {"output": good, self.errors: bad}
+
+
+def as_row(estimate: Estimate) -> Any:
+    """An estimate as a row with a schema: the columns of the table, and all of it in `details`."""
+    plain = table_row(estimate)
+    return beam.Row(
+        group=plain["group"] or "",
+        window_start=plain["window_start"] or "",
+        window_end=plain["window_end"] or "",
+        cell=-1 if plain["cell"] is None else int(plain["cell"]),
+        estimator=str(plain["estimator"]),
+        population=float(plain["population"] or "nan"),
+        records=int(plain["records"]),
+        pairs=int(plain["pairs"]),
+        refresh=int(plain["refresh"]),
+        details=str(plain["details"]),
+    )
+
+
+def as_error(rejected: dict[str, Any]) -> Any:
+    return beam.Row(element=line(rejected["record"]), msg=str(rejected["reason"]))

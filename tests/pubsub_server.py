@@ -1,0 +1,110 @@
+"""A small Pub/Sub server that speaks the real protocol over gRPC, for tests.
+
+Topics, subscriptions, publish, pull and acknowledge; nothing is redelivered but what the test repeats.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent import futures
+from datetime import datetime, timezone
+
+import grpc
+from google.protobuf import empty_pb2
+from google.pubsub_v1 import types
+
+
+class Server:
+    """Serves on a free port of this machine while it is entered."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Condition()
+        self.topics: dict[str, list[str]] = {}
+        self.queues: dict[str, list] = {}
+        self.pending: dict[str, object] = {}
+        self.published = 0
+
+    def __enter__(self):
+        self.server = grpc.server(futures.ThreadPoolExecutor(8))
+        publisher = {
+            "CreateTopic": (self.create_topic, types.Topic),
+            "Publish": (self.publish, types.PublishRequest),
+        }
+        subscriber = {
+            "CreateSubscription": (self.create_subscription, types.Subscription),
+            "DeleteSubscription": (self.delete, types.DeleteSubscriptionRequest),
+            "Pull": (self.pull, types.PullRequest),
+            "Acknowledge": (self.acknowledge, types.AcknowledgeRequest),
+            "ModifyAckDeadline": (self.modify, types.ModifyAckDeadlineRequest),
+        }
+        for service, methods in (("Publisher", publisher), ("Subscriber", subscriber)):
+            handlers = {name: _handler(*method) for name, method in methods.items()}
+            self.server.add_generic_rpc_handlers(
+                [grpc.method_handlers_generic_handler(f"google.pubsub.v1.{service}", handlers)]
+            )
+        self.address = f"localhost:{self.server.add_insecure_port('localhost:0')}"
+        self.server.start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.stop(0.5).wait()
+
+    def create_topic(self, topic):
+        self.topics.setdefault(topic.name, [])
+        return topic
+
+    def create_subscription(self, subscription):
+        self.topics[subscription.topic].append(subscription.name)
+        self.queues[subscription.name] = []
+        return subscription
+
+    def delete(self, request):
+        self.queues.pop(request.subscription, None)
+        return empty_pb2.Empty()
+
+    def publish(self, request):
+        ids = []
+        with self.lock:
+            for message in request.messages:
+                self.published += 1
+                message.message_id = str(self.published)
+                message.publish_time = datetime.now(timezone.utc)
+                ids.append(message.message_id)
+                for name in self.topics[request.topic]:
+                    self.queues[name].append(message)
+        return types.PublishResponse(message_ids=ids)
+
+    def pull(self, request):
+        with self.lock:
+            queue = self.queues[request.subscription]
+            found, queue[:] = queue[: request.max_messages], queue[request.max_messages :]
+            self.pending |= {m.message_id: m for m in found}
+        if not found:
+            time.sleep(0.05)
+        return types.PullResponse(
+            received_messages=[types.ReceivedMessage(ack_id=m.message_id, message=m) for m in found]
+        )
+
+    def acknowledge(self, request):
+        with self.lock:
+            for ack in request.ack_ids:
+                self.pending.pop(ack, None)
+        return empty_pb2.Empty()
+
+    def modify(self, request):
+        return empty_pb2.Empty()
+
+
+def _handler(method, request):
+    def serve(message, context):
+        return method(message)
+
+    def encode(answer):
+        return (
+            answer.SerializeToString()
+            if hasattr(answer, "SerializeToString")
+            else type(answer).serialize(answer)
+        )
+
+    return grpc.unary_unary_rpc_method_handler(serve, request.deserialize, encode)
