@@ -41,6 +41,7 @@ bench: $(READY)  ## measure speed, as ratios against named alternatives
 	$(BIN)/python benchmarks/kernel.py
 	$(BIN)/python benchmarks/local.py
 	$(BIN)/python benchmarks/states.py
+	$(BIN)/python benchmarks/beam.py
 
 docs: $(READY)  ## write docs/config.md and its JSON Schema from the code
 	$(BIN)/python -m aggmc_beam.config.reference

@@ -12,6 +12,7 @@ VERSION = re.search(r'__version__ = "(.+)"', (HERE / "aggmc_beam/__init__.py").r
 # Beam is imported by the Beam engine only.
 CORE = ["apache-beam>=2.77,<2.78", "numpy>=1.26,<3", "polars>=2,<3", "pyyaml>=6,<7", "scipy>=1.11,<2"]
 GCP = ["apache-beam[gcp]>=2.77,<2.78"]
+YAML = ["apache-beam[yaml]>=2.77,<2.78"]
 REPORT = ["matplotlib>=3.8,<4"]
 TEST = ["hypothesis>=6.100,<7", "pytest>=8,<10", "pytest-xdist>=3.5,<4"]
 LINT = ["mypy>=1.10,<3", "ruff>=0.6,<1", "types-PyYAML>=6,<7"]
@@ -29,5 +30,5 @@ setup(
     package_data={"aggmc_beam": ["py.typed", "report/page.css", "report/page.js"]},
     entry_points={"console_scripts": ["aggmc = aggmc_beam.cli:main"]},
     install_requires=CORE,
-    extras_require={"gcp": GCP, "report": REPORT, "test": TEST, "dev": GCP + REPORT + TEST + LINT + BUILD},
+    extras_require={"gcp": GCP, "yaml": YAML, "report": REPORT, "test": TEST, "dev": GCP + YAML + REPORT + TEST + LINT + BUILD},
 )

@@ -63,7 +63,7 @@ def test_disordered_repeated_and_broken_messages_give_the_estimate_of_the_clean_
     assert len({f.result(60) for f in futures}) == MESSAGES
 
     out = tmp_path / "out"
-    plain = frames.config(path, output={"directory": str(out)}, stream={"refresh": "1s"})
+    plain = frames.config(path, output={"directory": str(out)}, stream={"refresh": "5s"})
     plain["input"] = {"pubsub": {"subscription": SUBSCRIPTION}}
     running = start(read_config(plain))
     try:

@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import cache
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -32,6 +33,7 @@ SHARDS = 16
 REJECTED, PLACES, NOTICED, REACH, SKIPPED = "rejected", "places", "noticed", "reach", "skipped"
 
 
+@cache
 def counter(name: str) -> Any:
     return Metrics.counter(NAMESPACE, name)
 
