@@ -34,7 +34,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 def main(records: int) -> None:
     logging.disable(logging.WARNING)
-    K = 100
+    K = 1000
     y = am.simulate(states=10, steps=records // K, realizations=K, population=1000, seed=1).counts
     key, step = (a.ravel() for a in np.mgrid[:K, : records // K])
     values = y.reshape(-1, 10)

@@ -1,6 +1,8 @@
 """Imports point one way: the core knows neither engines nor their libraries."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "aggmc_beam"
@@ -48,3 +50,11 @@ def test_every_public_name_shows_an_example():
 
     for name in aggmc_beam.__all__:
         assert ">>>" in (getattr(aggmc_beam, name).__doc__ or ""), name
+
+
+def test_beam_is_imported_by_the_beam_engine_only():
+    code = (
+        "import sys, aggmc_beam, aggmc_beam.local, aggmc_beam.commands; print('apache_beam' in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "False\n"
