@@ -30,5 +30,11 @@ setup(
     package_data={"aggmc_beam": ["py.typed", "report/page.css", "report/page.js"]},
     entry_points={"console_scripts": ["aggmc = aggmc_beam.cli:main"]},
     install_requires=CORE,
-    extras_require={"gcp": GCP, "yaml": YAML, "report": REPORT, "test": TEST, "dev": GCP + YAML + REPORT + TEST + LINT + BUILD},
+    extras_require={
+        "gcp": GCP,
+        "yaml": YAML,
+        "report": REPORT,
+        "test": TEST,
+        "dev": GCP + YAML + REPORT + TEST + LINT + BUILD,
+    },
 )

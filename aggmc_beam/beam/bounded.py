@@ -186,8 +186,7 @@ def with_noticed(sums: Sums, noticed: dict[str, int]) -> Sums:
     """What belongs to no record, counted with the only group there is."""
     if not sums.digest.parts:
         return sums
-    counts = Counts(rejected=noticed.get("rejected", 0), duplicates=noticed.get("repeated_rows", 0))
-    return replace(sums, digest=sums.digest.counted(counts))
+    return replace(sums, digest=sums.digest.counted(Counts(rejected=noticed.get("rejected", 0))))
 
 
 def estimates(plan: Plan, sums: Sums) -> list[Estimate]:

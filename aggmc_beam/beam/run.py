@@ -221,7 +221,7 @@ class WriteRun(beam.DoFn):  # type: ignore[misc]
             "pairs": sum(m.pairs for m in totals),
             "realizations": sum(m.counts.realizations for m in totals),
             "groups": len(order),
-            "duplicates": sum(m.counts.duplicates for m in totals) + _repeated(order, noticed),
+            "duplicates": sum(m.counts.duplicates for m in totals),
             "conflicting": noticed.get("conflicting", 0),
             "gaps": sum(m.gaps for m in totals),
             "rejected": noticed.get("rejected", 0),
@@ -240,10 +240,6 @@ class WriteRun(beam.DoFn):  # type: ignore[misc]
 
 def _name(key: str) -> str:
     return ", ".join(json.loads(key))
-
-
-def _repeated(order: list[str], noticed: dict[str, int]) -> int:
-    return noticed.get("repeated_rows", 0) if len(order) == 1 else 0
 
 
 def _sorted(rejections: Iterable[tuple[int, int, str, Any]], paths: list[str]) -> Any:

@@ -86,12 +86,13 @@ def sum_batches(plan: Plan, group: Group, batches: Iterable[Batch], extent: Exte
         reader = Long(plan.schema, total.keys, total.refused, plan.config.input.absent or "zero")
         records = reader.assemble(rows)
     total.take(records)
+    for keys in total.refused.repeated:
+        total.count_duplicates(total.keys.group[keys])
     refused, none = total.refused, np.zeros((0, 2), np.int64)
     noticed = {
         "conflicting": refused.conflicting,
         "filled_with_zero": refused.filled,
         "incomplete": refused.incomplete,
-        "repeated_rows": refused.duplicates,
     }
     return Summed(
         total.saved().groups[0],
