@@ -83,7 +83,6 @@ FAILURES = {
         1,
         "max_rejected",
     ),
-    "Beam": (["run", "run.yaml", "--engine", "beam"], 2, "not available yet"),
     "Beam options": (["run", "run.yaml", "--", "--runner=x"], 2, "are for the Beam engine"),
     "Pub/Sub": (["run", "run.yaml", "--set", "input={pubsub: {topic: t}}"], 2, "needs the Beam engine"),
     "no moments": (["moments", "show", "none.aggmc"], 1, "cannot read"),
