@@ -11,6 +11,7 @@ import pytest
 import aggmc_beam as am
 from aggmc_beam.beam import Batch, EstimateTransitions
 from aggmc_beam.beam.parsing import payload
+from aggmc_beam.config import read_config
 
 
 def estimated(elements, name, **options):
@@ -82,3 +83,11 @@ def test_too_many_rejected_records_fail_the_job_with_a_clear_message():
     items = [*dictionaries(frames.counts(K=2, T=20)), "a", "b", "c"]
     with pytest.raises(Exception, match="3 records were rejected, more than max_rejected: 2"):
         estimated(items, "many", max_rejected=2)
+
+
+def test_rows_of_single_states_are_refused_since_records_hold_a_whole_step():
+    config = read_config(
+        {**frames.config("none.csv", input={"layout": "long"}), "states": list(frames.STATES)}
+    )
+    with pytest.raises(am.InputError, match="the long layout is for files"):
+        EstimateTransitions.from_config(config)

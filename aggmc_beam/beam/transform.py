@@ -28,6 +28,7 @@ from aggmc_beam.beam.values import Batch, Group, Reach
 from aggmc_beam.config import Columns, Config, Input, Uncertainty
 from aggmc_beam.config.model import Stream
 from aggmc_beam.digest import REPLICATES
+from aggmc_beam.errors import InputError
 from aggmc_beam.fitting import Settings
 from aggmc_beam.local.engine import Plan
 from aggmc_beam.noise import Exact, Noise
@@ -163,6 +164,8 @@ def _parsed(records: Any, schema: Schema) -> Any:
 def schema_of(config: Config) -> Schema:
     """The schema of a config, as far as it can be told without looking at the data."""
     columns = config.input.columns
+    if config.input.layout == "long":
+        raise InputError("the long layout is for files; records of a stream hold all counts of a step")
     return Schema(
         states=config.known_states or (),
         counts=columns.counts or "counts",
