@@ -1,5 +1,7 @@
 """Exact identities: on population moments every consistent estimator returns P."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from oracle import population_moments
@@ -8,6 +10,7 @@ from scipy import optimize
 import aggmc_beam as am
 from aggmc_beam.estimators.limle import limle
 from aggmc_beam.estimators.paper import cls, corrected_cls, mom, naive
+from aggmc_beam.estimators.registry import NAMES
 from aggmc_beam.estimators.simplex import project_rows
 from aggmc_beam.latent import latent
 from aggmc_beam.simulate import random_chain, stationary_distribution
@@ -136,3 +139,22 @@ def test_limle_needs_the_means_of_the_steps():
     y, _ = am.simulate(states=3, seed=1)
     with pytest.raises(am.InputError, match="mean of each step"):
         limle(latent(am.Moments.of(y), am.Exact(), 100))
+
+
+def test_a_data_set_in_which_everybody_stays_in_one_state_is_estimated_by_every_estimator():
+    y = np.zeros((1, 100, 3))
+    y[..., 1] = 10
+    for name in NAMES:
+        P = am.estimate(y, estimator=name).transition_matrix
+        np.testing.assert_array_equal(P[1], [0, 1, 0])
+        assert np.isnan(P[[0, 2]]).all()
+
+
+def test_least_squares_gives_nothing_to_a_state_of_which_only_rounding_is_left():
+    y, _ = am.simulate(steps=50, states=3, population=100, seed=1, ensemble="regular")
+    x = latent(am.Moments.of(np.concatenate([y, np.zeros((1, 50, 1))], axis=2)), am.Exact(), 100)
+    gram, cross = x.gram.copy(), x.cross.copy()
+    gram[3, 3], cross[3, :3] = 1e-34, 1e-17
+    P = cls(replace(x, gram=gram, cross=cross))
+    np.testing.assert_array_equal(P[3], 0)
+    np.testing.assert_allclose(P[:3, :3], cls(x.restricted(np.array([1, 1, 1, 0], bool))), atol=1e-9)

@@ -16,6 +16,8 @@ def fast(x: Latent, rules: Rules | None = None) -> np.ndarray:
     Data: mu mu' + c1 with precision n1 / (a_i a_j), a = diag c0. Prior: the ridge, or the user's.
     Their weighted mean is projected onto the transport polytope.
     """
+    if x.states == 1:
+        return np.ones((1, 1))
     rules = Rules.none(x.states) if rules is None else rules
     row, column = margins(x, rules)
     c1 = without_totals(np.stack(x.c[:2]))[1]

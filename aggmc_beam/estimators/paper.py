@@ -59,7 +59,9 @@ def naive(x: Latent) -> np.ndarray:
 
 def _solve(gram: np.ndarray, cross: np.ndarray) -> np.ndarray:
     """gram^-1 cross, by least squares so that directions without data get nothing."""
-    scale = np.sqrt(np.maximum(np.abs(np.diag(gram)), np.finfo(float).tiny))
-    scaled = gram / np.outer(scale, scale)
-    solution = np.linalg.lstsq(scaled, cross / scale[:, None], rcond=RANK_TOLERANCE)[0]
-    return np.asarray(solution / scale[:, None])
+    scale = np.sqrt(np.abs(np.diag(gram)))
+    # Of a state that was never left, rounding may leave something, and scaled it would be huge.
+    inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > RANK_TOLERANCE * scale.max())
+    scaled = gram * np.outer(inverse, inverse)
+    solution = np.linalg.lstsq(scaled, cross * inverse[:, None], rcond=RANK_TOLERANCE)[0]
+    return np.asarray(solution * inverse[:, None])
