@@ -7,7 +7,7 @@ READY := $(VENV)/ready
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help run test lint format accept bench docs lock clean
+.PHONY: help run test lint format accept bench paper docs lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -42,6 +42,9 @@ bench: $(READY)  ## measure speed, as ratios against named alternatives
 	$(BIN)/python benchmarks/local.py
 	$(BIN)/python benchmarks/states.py
 	$(BIN)/python benchmarks/beam.py
+
+paper: $(READY)  ## reproduce the figures and claims of the paper, into out/paper and docs/paper.md
+	$(BIN)/python pipelines/paper.py --docs docs
 
 docs: $(READY)  ## write docs/config.md and its JSON Schema from the code
 	$(BIN)/python -m aggmc_beam.config.reference

@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given, beam_options = given[:at], given[at + 1 :]
     options = parser().parse_args(given)
     options.beam_options = beam_options
-    _end_like_interrupt()
+    end_like_interrupt()
     try:
         options.command(options)
     except UsageError as error:
@@ -69,7 +69,7 @@ def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
-def _end_like_interrupt() -> None:
+def end_like_interrupt() -> None:
     """Let a polite kill clean up, as Ctrl-C does."""
 
     def interrupt(*_: Any) -> None:

@@ -8,9 +8,10 @@ from typing import TextIO
 
 
 class Progress:
-    """Rows done, rows per second and time left, at most ten times a second."""
+    """Rows, or other units, done and per second, and time left, at most ten times a second."""
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    def __init__(self, stream: TextIO | None = None, unit: str = "rows") -> None:
+        self.unit = unit
         self.stream = sys.stderr if stream is None else stream
         self.shown = self.stream.isatty()
         self.stage, self.began, self.last, self.width = "", 0.0, 0.0, 0
@@ -23,7 +24,7 @@ class Progress:
             return
         self.last = now
         speed = done / max(now - self.began, 1e-6)
-        line = f"{stage}: {done:,} rows, {speed:,.0f} rows/s"
+        line = f"{stage}: {done:,} {self.unit}, {speed:,.{0 if speed >= 10 else 1}f} {self.unit}/s"
         if total:
             left = max(total - done, 0) / speed if speed else 0.0
             bar = "#" * int(20 * done / total)

@@ -12,6 +12,7 @@ ROOMS = {
     "beam": {"apache_beam", "polars"},
     "report": {"matplotlib"},
     "config": {"yaml"},
+    "paper": {"matplotlib", "PIL"},
 }
 ALWAYS = {"numpy", "scipy", "aggmc_beam"}
 STANDARD = set(__import__("sys").stdlib_module_names)
