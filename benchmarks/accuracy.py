@@ -29,7 +29,7 @@ from bound import information_bound
 
 import aggmc_beam as am
 from aggmc_beam.estimators.gmm import gmm
-from aggmc_beam.estimators.registry import ESTIMATORS
+from aggmc_beam.estimators.registry import apply
 from aggmc_beam.latent import latent
 from aggmc_beam.simulate import random_chain
 
@@ -70,7 +70,7 @@ def run(task: Task) -> tuple[Task, dict[str, float], str]:
     y, _ = am.simulate(P, population=N, steps=task.T, realizations=K, noise=noise, seed=rng)
     digest = am.Digest.of(y)
     x = latent(digest.total, noise, N)
-    found = {name: ESTIMATORS[name](x) for name in PLAIN}
+    found = {name: apply(name, x) for name in PLAIN}
     for lag0 in GMM:
         # With exact counts there is no noise whose size could be unknown.
         if lag0 != "diagonal" or task.noise != "exact":

@@ -34,7 +34,7 @@ import numpy as np
 import aggmc_beam as am
 from aggmc_beam.chain import as_chain
 from aggmc_beam.estimators import nonstationary
-from aggmc_beam.estimators.registry import ESTIMATORS
+from aggmc_beam.estimators.registry import apply
 from aggmc_beam.estimators.simplex import project_rows
 from aggmc_beam.latent import latent
 from aggmc_beam.moments import add_moments
@@ -262,7 +262,7 @@ def estimates(y: np.ndarray, noise: am.Noise, N: np.ndarray) -> tuple[dict[str, 
     shares, weight = y / N[:, None, None], N.astype(float)
     seen = (y[:, :-1] != 0).any((0, 1))
     x = latent(am.Digest.of(shares, weight=weight).total, noise, 1.0).restricted(seen)
-    found = {name: ESTIMATORS[name](x) for name in PLAIN}
+    found = {name: apply(name, x) for name in PLAIN}
     for name in ("cls", "corrected-cls"):
         found[f"{name}+simplex"] = project_rows(found[name])
     found["per-step"] = project_rows(per_step(shares, noise, weight, seen))

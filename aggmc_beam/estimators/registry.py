@@ -40,7 +40,6 @@ CONSTRAINED: Mapping[str, Callable[[Latent, Rules | None], np.ndarray]] = {
     "fast": fast,
     "gmm": gmm,
 }
-ESTIMATORS = {**FREE, **CONSTRAINED}
 NAMES = (*FREE, *CONSTRAINED, "auto")
 #: Smooth functions of the moments, whose jackknife is their own. The jackknife of a constrained
 #: estimator covers too little, so these report the interval of mom.
