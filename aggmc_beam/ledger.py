@@ -1,0 +1,72 @@
+"""The ledger: what became of every row that was read. One definition for every engine.
+
+A row is what the input is made of: one record, or in the long layout the count of one state in a record.
+Every row ends in exactly one of four places, so the four numbers add up to what was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+
+class Unbalanced(RuntimeError):
+    """A row was lost or counted twice. It is a defect of the engine, never of the data."""
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """`read` rows, of which each is one of:
+
+    `used`: it entered the sums. `duplicate`: its group, realization and time (in the long layout also its
+    state) had been met, with the same counts or others. `rejected`: it is no valid record, or part of one
+    that is incomplete. `late`: its window had closed or its realization had been forgotten.
+
+    >>> day = Ledger(read=10, used=7, duplicate=2, rejected=1)
+    >>> print((day + Ledger.of({"records": 5, "late": 1})).check())
+    16 rows read: 12 used, 2 duplicate, 1 rejected, 1 late
+    >>> Ledger(read=10, used=9).check()
+    Traceback (most recent call last):
+    aggmc_beam.ledger.Unbalanced: 1 row is missing from the ledger (10 rows read: 9 used, 0 duplicate, \
+0 rejected, 0 late)
+    """
+
+    read: int = 0
+    used: int = 0
+    duplicate: int = 0
+    rejected: int = 0
+    late: int = 0
+
+    @classmethod
+    def of(cls, counts: Mapping[str, Any], read: int | None = None) -> Ledger:
+        """From counts by the names that estimates use; without `read`, that is their sum.
+
+        The counts of an estimate are those of its group, where a row that does not tell its group is not.
+        """
+        names = ("records", "duplicates", "rejected", "late")
+        ends = [int(counts.get(name, 0)) for name in names]
+        return cls(sum(ends) if read is None else read, *ends)
+
+    def __add__(self, other: Ledger) -> Ledger:
+        return Ledger(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    @property
+    def missing(self) -> int:
+        """Rows that were read and are nowhere; below 0 if some were counted twice."""
+        return self.read - self.used - self.duplicate - self.rejected - self.late
+
+    def check(self) -> Ledger:
+        """Itself; `Unbalanced` if it does not add up."""
+        if self.missing or min(asdict(self).values()) < 0:
+            rows = f"{abs(self.missing):,} row{' is' if abs(self.missing) == 1 else 's are'}"
+            place = "missing from" if self.missing > 0 else "too many in"
+            raise Unbalanced(f"{rows} {place} the ledger ({self})")
+        return self
+
+    def to_dict(self) -> dict[str, int]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        ends = ", ".join(f"{getattr(self, f.name):,} {f.name}" for f in fields(self)[1:])
+        return f"{self.read:,} rows read: {ends}"
