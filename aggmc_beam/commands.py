@@ -58,7 +58,7 @@ def _run_beam(config: Config, given: dict[str, Any], options: argparse.Namespace
         raise UsageError(f"the Beam engine needs {error.name}: pip install apache-beam") from error
     _draw(config)
     beam_run.run(config, given, options.beam_options)
-    if config.input.pubsub is not None or not beam_files.is_local(config.output.directory):
+    if config.input.endless or not beam_files.is_local(config.output.directory):
         return
     estimates, ledger = beam_run.read_back(config)
     if not options.quiet:

@@ -118,7 +118,7 @@ def test_groups_with_bad_and_contradicting_records_give_the_same_rejections(tmp_
     found = compare(tmp_path, plain)
     assert found["ledger"]["rejected"] == 5
     assert found["ledger"]["conflicting"] == 1
-    with pytest.raises(InputError, match="5 records were rejected, more than max_rejected: 3"):
+    with pytest.raises(InputError, match="5 of 186 records were rejected, more than max_rejected: 3"):
         beam_run.run(read_config({**plain, "max_rejected": 3}), plain)
 
 

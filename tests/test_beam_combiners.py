@@ -13,7 +13,16 @@ from combine_checks import check_combine_fn
 import aggmc_beam as am
 from aggmc_beam.beam import coders
 from aggmc_beam.beam.combiners import GroupFn, MomentsFn, ReachFn, TrackFn
-from aggmc_beam.beam.values import Batch, Delta, Reach, Snapshot, without_tracks
+from aggmc_beam.beam.values import (
+    NOBODY,
+    Batch,
+    Delta,
+    Known,
+    Reach,
+    Snapshot,
+    Status,
+    without_tracks,
+)
 from aggmc_beam.chain import Cycle, EachStep, Stationary
 from aggmc_beam.digest import Digest, Replicates
 from aggmc_beam.errors import InputError
@@ -102,12 +111,12 @@ def deltas(S=2, T=8):
         for t in np.random.default_rng(k).permutation(T)[:3]:
             block, counts = track.take(np.array([t]), y[k, t][None])
             settled = np.zeros(len(block.time), int) if block.settled is None else block.settled
-            population = 10.0 + k if counts.realizations else None
-            found.append(Delta(k, block.time, block.values, settled, None, counts, population))
-    return [
-        *found,
-        Delta(0, np.zeros(0, int), np.zeros((0, S)), np.zeros(0, int), None, Counts(duplicates=1)),
-    ]
+            about = np.array([k]), np.array([len(block.time)]), np.array([counts.realizations])
+            N = 10.0 + k
+            populations = (1.0, N, N, N) if counts.realizations else NOBODY
+            rows = block.time, block.values, settled
+            found.append(Delta(*about, *rows, None, Counts(), populations))
+    return [*found, Delta.counted(S, Counts(duplicates=1))]
 
 
 def same_snapshot(found, expected):
@@ -120,6 +129,17 @@ def same_snapshot(found, expected):
 @pytest.mark.parametrize("chain", [Stationary(), Cycle(3)], ids=lambda c: c.name)
 def test_moments_fn_adds_deltas_for_any_split_and_tree(chain):
     check_combine_fn(MomentsFn(2, chain, RULE), deltas(), same_snapshot)
+
+
+@pytest.mark.parametrize("chain", [Stationary(), Cycle(3)], ids=lambda c: c.name)
+def test_deltas_that_are_joined_first_have_the_same_sums(chain):
+    fn, parts = MomentsFn(2, chain, RULE), deltas()
+    one_by_one, at_once = fn.create_accumulator(), fn.create_accumulator()
+    for delta in parts:
+        fn.add_input(one_by_one, delta)
+    fn.add_input(at_once, Delta.joined(parts))
+    same_snapshot(at_once, one_by_one)
+    assert one_by_one.records == 6
 
 
 def test_reach_fn_tells_how_far_a_group_reaches():
@@ -151,9 +171,12 @@ def values():
         "snapshot": (coders.SnapshotCoder(), snapshot),
         "delta": (
             coders.DeltaCoder(),
-            replace(deltas()[1], weight=np.full(len(deltas()[1].time), 0.5), cell=4),
+            replace(Delta.joined(deltas()[:3]), weight=np.full(sum(len(d.time) for d in deltas()[:3]), 0.5)),
         ),
         "track": (coders.TrackCoder(), track),
+        "known": (coders.KnownCoder(), Known(1_700_000_000_000_000, track, 3, 200.0)),
+        "known-forgotten": (coders.KnownCoder(), Known(7, None, 12)),
+        "status": (coders.StatusCoder(), Status({4, 3}, 1_700_000_000_000_000, True, 5)),
         "record": (coders.RecordCoder(), Record("7", 3, np.array([1.0, 2.5]), 3.5, ("north",))),
         "reach": (coders.ReachCoder(), Reach(frozenset(["b", "a"]), 2, 9, (0, 3))),
     }
@@ -187,7 +210,14 @@ def test_a_value_is_not_taken_for_another_version_or_kind(name):
 def test_counts_take_a_few_bytes_and_no_pickle():
     coder, delta = values()["delta"]
     small = coders.DeltaCoder().encode(deltas()[0])
-    assert len(small) < 60
+    assert len(small) < 80
     assert b"numpy" not in small
-    wide = replace(delta, time=np.arange(3), values=np.full((3, 100), 7.0), settled=np.arange(3), weight=None)
+    wide = replace(
+        delta,
+        sizes=np.array([1, 1, 1]),
+        time=np.arange(3),
+        values=np.full((3, 100), 7.0),
+        settled=np.arange(3),
+        weight=None,
+    )
     assert len(coder.encode(wide)) < 400

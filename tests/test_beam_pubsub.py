@@ -14,6 +14,7 @@ from pubsub_server import Server
 
 from aggmc_beam.beam.run import start
 from aggmc_beam.config import read_config
+from aggmc_beam.durations import iso
 from aggmc_beam.local import run as run_locally
 
 pubsub = pytest.importorskip("google.cloud.pubsub_v1", reason="the official client is not installed")
@@ -41,6 +42,13 @@ def lines(path):
     )
 
 
+def until(found, seconds=120):
+    """Wait until something is so; the test goes on to tell what is not."""
+    stop = time.monotonic() + seconds
+    while not found() and time.monotonic() < stop:
+        time.sleep(0.2)
+
+
 def test_disordered_repeated_and_broken_messages_give_the_estimate_of_the_clean_batch(server, tmp_path):
     rng = np.random.default_rng(1)
     y = frames.counts(K=22, T=80)
@@ -65,15 +73,19 @@ def test_disordered_repeated_and_broken_messages_give_the_estimate_of_the_clean_
     out = tmp_path / "out"
     plain = frames.config(path, output={"directory": str(out)}, stream={"refresh": "5s"})
     plain["input"] = {"pubsub": {"subscription": SUBSCRIPTION}}
+
+    def complete():
+        found = lines(out / "estimates.jsonl")
+        used = found and found[-1]["counts"]["records"] + found[-1]["counts"]["duplicates"]
+        return used == len(good) + len(repeated) and len(lines(out / "rejected.jsonl")) == len(broken)
+
+    def balanced():
+        path = out / "health.json"
+        return path.exists() and json.loads(path.read_text())["ledger"]["read"] == MESSAGES
+
     running = start(read_config(plain))
     try:
-        stop = time.monotonic() + 120
-        while time.monotonic() < stop:
-            found = lines(out / "estimates.jsonl")
-            done = found and found[-1]["counts"]["records"] + found[-1]["counts"]["duplicates"]
-            if done == len(good) + len(repeated) and len(lines(out / "rejected.jsonl")) == len(broken):
-                break
-            time.sleep(0.2)
+        until(lambda: complete() and balanced())
     finally:
         running.cancel()
         subscriber.close()
@@ -85,3 +97,56 @@ def test_disordered_repeated_and_broken_messages_give_the_estimate_of_the_clean_
     assert sorted(r["record"] for r in rejected) == sorted(broken)
     refreshes = [e["refresh"] for e in lines(out / "estimates.jsonl")]
     assert refreshes == list(range(1, len(refreshes) + 1))
+    health = json.loads((out / "health.json").read_text())
+    assert health["ledger"] == {
+        "read": MESSAGES,
+        "used": len(good),
+        "duplicate": len(repeated),
+        "rejected": len(broken),
+        "late": 0,
+    }
+    assert health["last_refresh"] is not None
+
+
+def test_windows_of_a_live_feed_close_one_after_the_other(server, tmp_path):
+    y = frames.counts(K=22, T=24)
+    publisher, subscriber = pubsub.PublisherClient(), pubsub.SubscriberClient()
+    topic, subscription = f"{TOPIC}-live", f"{SUBSCRIPTION}-live"
+    publisher.create_topic(name=topic)
+    subscriber.create_subscription(name=subscription, topic=topic)
+    out = tmp_path / "out"
+    chain = {"window": {"size": 8, "every": 4}}
+    stream = {"refresh": "1s", "allowed_lateness": "2s"}
+    source = {"pubsub": {"subscription": subscription}, "step": "1s"}
+    plain = frames.config("none", output={"directory": str(out)}, stream=stream, chain=chain)
+    running = start(read_config({**plain, "input": source}))
+    sent, first = [], int(time.time()) // 4 * 4 + 4
+    try:
+        for t in range(24):
+            time.sleep(max(0, first + t - time.time()))
+            rows = [
+                {"realization": k, "time": iso((first + t) * 10**6), "counts": y[k, t].tolist()}
+                for k in range(22)
+            ]
+            publisher.publish(topic, json.dumps(rows).encode())
+            sent += rows
+        until(lambda: len(closed(out)) == 7, 60)
+    finally:
+        running.cancel()
+        subscriber.close()
+
+    path = tmp_path / "batch.jsonl"
+    path.write_text("\n".join(json.dumps(r) for r in sent), encoding="utf-8")
+    found = closed(out)
+    expected = run_locally(read_config(frames.config(path, chain=chain, input={"step": "1s"}))).estimates
+    for e in expected:
+        last = found[e.window["start"]]
+        np.testing.assert_allclose(last["transition_matrix"], e.transition_matrix, rtol=0, atol=1e-10)
+        assert last["counts"]["pairs"] == e.counts["pairs"]
+    assert not lines(out / "rejected.jsonl")
+
+
+def closed(out):
+    """The final estimates by window."""
+    found = lines(out / "estimates.jsonl")
+    return {e["window"]["start"]: e for e in found if e["diagnostics"]["final"]}

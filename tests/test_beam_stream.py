@@ -9,14 +9,18 @@ import collected
 import frames
 import numpy as np
 import pytest
+from apache_beam.metrics import MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.test_stream import TestStream as Arrivals
 from apache_beam.transforms.window import TimestampedValue
 
 import aggmc_beam as am
 from aggmc_beam.beam import EstimateTransitions, Stream
+from aggmc_beam.beam.parsing import ParseRecords
+from aggmc_beam.beam.unbounded import Refresh
 from aggmc_beam.config import read_config
 from aggmc_beam.durations import instant, iso
+from aggmc_beam.ledger import Ledger
 from aggmc_beam.local import run as run_locally
 
 MINUTE = 60
@@ -49,19 +53,30 @@ def batch(items, tmp_path, step=1, **more):
     """What the local engine makes of the same records."""
     path = tmp_path / f"batch{len(list(tmp_path.iterdir()))}.jsonl"
     path.write_text("\n".join(json.dumps(row) for row in items), encoding="utf-8")
-    uncertainty = {"block": 5, "replicates": 6}
-    config = frames.config(path, input={"step": step}, uncertainty=uncertainty, **more)
+    more = {"uncertainty": {"block": 5, "replicates": 6}, **more}
+    config = frames.config(path, input={"step": step}, **more)
     return run_locally(read_config(config)).estimates
 
 
-def streamed(stream, made, name):
-    """The estimates and rejections of a test stream, in the order in which they came."""
+def observed(stream, made, name):
+    """What a test stream leads to, in the order in which it came: estimates, rejections and health."""
     options = PipelineOptions(["--streaming"])
+    kinds = "estimates", "rejected", "health"
     with beam.Pipeline("BundleBasedDirectRunner", options=options) as pipeline:
         found = pipeline | stream | made
-        _ = found.estimates | beam.Map(collected.keep, name)
-        _ = found.rejected | "Rejected" >> beam.Map(collected.keep, f"{name}/rejected")
-    return tuple(collected.FOUND.pop(key, []) for key in (name, f"{name}/rejected"))
+        for kind in kinds:
+            _ = getattr(found, kind) | kind >> beam.Map(collected.keep, f"{name}/{kind}")
+    return [collected.FOUND.pop(f"{name}/{kind}", []) for kind in kinds]
+
+
+def streamed(stream, made, name):
+    """Its estimates and rejections. The ledger adds up, and what was not used is all there."""
+    found, rejected, health = observed(stream, made, name)
+    ledger = Ledger(**health[-1]["ledger"]).check()
+    assert health[-1]["ended"]
+    repeated = [r for r in rejected if "other counts" in r["reason"]]
+    assert len(rejected) == ledger.rejected + ledger.late + len(repeated)
+    return found, rejected
 
 
 def assert_same(found, expected):
@@ -74,28 +89,38 @@ def assert_same(found, expected):
 @pytest.mark.parametrize("shards", [1, 3])
 def test_every_refresh_is_right_for_what_has_arrived_and_the_last_one_for_all(shards, tmp_path):
     items = shuffled(rows())
-    again = [*items[50:60], *items[10:40], *items[60:]]
-    stream = (
-        Arrivals()
-        .add_elements(items[:60])
-        .advance_processing_time(120)
-        .add_elements(again[:40])
-        .advance_processing_time(120)
-        .add_elements(again[40:])
-        .advance_processing_time(120)
-        .advance_watermark_to_infinity()
+    arrivals = [items[:60], [*items[50:60], *items[10:40]], items[60:90], items[90:]]
+    stream = Arrivals()
+    for part in arrivals:
+        stream = stream.add_elements(part).advance_processing_time(10**10)
+    found, rejected = streamed(
+        stream.advance_watermark_to_infinity(), transform(shards=shards), f"refresh{shards}"
     )
-    found, rejected = streamed(stream, transform(shards=shards), f"refresh{shards}")
     assert not rejected
     assert [e.refresh for e in found] == list(range(1, len(found) + 1))
-    assert len(found) >= 2 * shards
-    assert_same(found[-1], batch(items, tmp_path)[0])
+    assert len(found) > len(arrivals)
+    # Snapshots hold everything before them: adding them up would give more.
+    expected = {n: batch(items[:n], tmp_path)[0] for n in (60, 90, 120)}
+    for e in found:
+        assert_same(e, expected[e.counts["records"]])
+    assert {e.counts["records"] for e in found} == {60, 90, 120}
+    assert found[-1].diagnostics["final"]
+    assert not found[0].diagnostics["final"]
+    assert found[-1].counts["records"] == len(items)
     assert found[-1].counts["duplicates"] == 40
-    if shards == 1:
-        assert_same(found[0], batch(items[:60], tmp_path)[0])
-        # Accumulating firings hold everything before them: adding them up would give more.
-        assert [e.counts["records"] for e in found] == sorted(e.counts["records"] for e in found)
-    assert max(e.counts["records"] for e in found) == len(items)
+
+
+@pytest.mark.parametrize("chain", [am.Cycle(4), "per-step"])
+def test_other_chains_have_the_estimates_of_the_batch(chain, tmp_path):
+    items = shuffled(rows(K=25, T=12))
+    plain = {"cycle": 4} if chain != "per-step" else chain
+    stream = Arrivals().add_elements(items[:150]).add_elements(items[100:]).advance_watermark_to_infinity()
+    found, _ = streamed(stream, transform(chain=chain, block=None), f"chain {chain}")
+    expected = batch(items, tmp_path, chain=plain, uncertainty={"replicates": 6})
+    assert len(found) == len(expected)
+    for a, b in zip(found, expected, strict=True):
+        assert a.cell == b.cell
+        np.testing.assert_allclose(a.transition_matrix, b.transition_matrix, rtol=0, atol=1e-10)
 
 
 def test_duplicates_in_other_bundles_are_dropped_and_garbage_is_set_aside(tmp_path):
@@ -105,7 +130,7 @@ def test_duplicates_in_other_bundles_are_dropped_and_garbage_is_set_aside(tmp_pa
         stream = stream.add_elements([*items[i : i + 7], *items[max(0, i - 9) : i], "{no JSON"])
     stream = stream.add_elements([{"realization": 1, "time": 2, "counts": [1, "NaN", 2]}])
     found, rejected = streamed(
-        stream.advance_processing_time(120).advance_watermark_to_infinity(), transform(), "duplicates"
+        stream.advance_processing_time(10**10).advance_watermark_to_infinity(), transform(), "duplicates"
     )
     assert_same(found[-1], batch(items, tmp_path)[0])
     assert len(rejected) == 10
@@ -152,7 +177,7 @@ def test_a_window_waits_for_the_far_end_of_its_last_pair():
     stream = stream.advance_watermark_to(START + 13 * MINUTE).advance_watermark_to_infinity()
     found, _ = streamed(stream, in_windows(), "hold")
     first = [e for e in found if e.window["start"] == iso(START * 10**6)]
-    assert [e.counts["pairs"] for e in first] == [30]
+    assert [(e.counts["pairs"], e.diagnostics["final"]) for e in first] == [(30, False), (30, True)]
 
 
 def test_late_records_refresh_their_window_until_it_closes_and_are_then_set_aside():
@@ -169,7 +194,9 @@ def test_late_records_refresh_their_window_until_it_closes_and_are_then_set_asid
     records = [e.counts["records"] for e in first]
     assert records[0] == 16
     assert records[-1] == 18
-    assert first[-1].counts["late"] == 2
+    assert first[-1].diagnostics["final"]
+    # Those that came too late are counted with the windows that were still open.
+    assert found[-1].counts["late"] == 2
     assert [r["record"]["counts"] for r in rejected] == [r["counts"] for r in too_late]
     assert all("too late" in r["reason"] for r in rejected)
 
@@ -190,12 +217,89 @@ def test_a_silent_realization_is_forgotten_but_none_of_its_records_is_counted_tw
     )
     made = transform(stream=Stream(state_ttl="2h"))
     found, rejected = streamed(
-        stream.advance_processing_time(120).advance_watermark_to_infinity(), made, "expiry"
+        stream.advance_processing_time(10**10).advance_watermark_to_infinity(), made, "expiry"
     )
     assert len(rejected) == 10
     assert found[-1].counts["records"] == 60
     assert found[-1].counts["pairs"] == 56  # not that between step 19 and step 20, which was forgotten
     assert found[-1].counts["late"] == 10
+
+
+def test_records_of_an_unknown_realization_are_late_like_all_others():
+    items = rows(K=3, T=40, stamps=True)
+    known = [r for r in items if r["realization"] != 2]
+    stream = Arrivals().add_elements([at(r) for r in known])
+    stream = stream.advance_watermark_to(START + 60 * MINUTE)
+    # A week after their windows have closed, beyond every time to live.
+    stream = stream.advance_watermark_to(START + 30 * 86400)
+    strangers = [r for r in items if r["realization"] == 2]
+    stream = stream.add_elements([at(r) for r in strangers]).advance_watermark_to_infinity()
+    found, rejected = streamed(stream, in_windows(), "strangers")
+    assert [r["record"] for r in rejected] == [{**r, "realization": "2"} for r in strangers]
+    assert sum(e.counts["records"] for e in found if e.diagnostics["final"]) == len(known)
+
+
+def test_a_contradicting_duplicate_is_reported_while_the_first_is_remembered(tmp_path):
+    items = rows(K=2, T=6)
+    other = {**items[-1], "counts": [1, 2, 3]}
+    stream = Arrivals().add_elements([*items, items[-1], other]).advance_watermark_to_infinity()
+    found, rejected = streamed(stream, transform(), "contradiction")
+    assert_same(found[-1], batch(items, tmp_path)[0])
+    assert found[-1].counts["duplicates"] == 2
+    assert [r["record"]["counts"] for r in rejected] == [[1, 2, 3]]
+    assert "other counts" in rejected[0]["reason"]
+
+
+@pytest.mark.parametrize(("limit", "garbage"), [(3, 4), (0.01, 20)])
+def test_a_stream_with_too_many_rejected_records_fails(limit, garbage):
+    items = rows(K=40, T=30)
+    stream = Arrivals().add_elements([*items, *["garbage"] * garbage]).advance_watermark_to_infinity()
+    with pytest.raises(Exception, match="more than max_rejected"):
+        observed(stream, transform(max_rejected=limit), f"limit {limit}")
+
+
+def test_rejected_records_are_counted_with_their_group():
+    items = [{**r, "region": "north" if r["realization"] % 2 else "south"} for r in rows(K=4)]
+    broken = [{**items[0], "counts": [1]}, "no group"]
+    stream = Arrivals().add_elements([*items, *broken]).advance_watermark_to_infinity()
+    found, rejected = streamed(stream, transform(group_by=["region"]), "groups")
+    assert {e.group["region"]: e.counts["rejected"] for e in found} == {"south": 1, "north": 0}
+    assert len(rejected) == 2
+
+
+def test_health_tells_how_far_the_stream_has_come():
+    items = rows(K=3, T=30, stamps=True)
+    stream = Arrivals().add_elements([at(r) for r in items]).advance_watermark_to(START + 3600)
+    stream = stream.advance_processing_time(10**10).advance_watermark_to_infinity()
+    _, _, health = observed(stream, transform(step="1m"), "health")
+    assert not health[0]["ended"]
+    assert health[-1]["ended"]
+    assert health[0]["ledger"] == {"read": 90, "used": 90, "duplicate": 0, "rejected": 0, "late": 0}
+    assert health[0]["watermark"] == iso(START * 10**6)  # event time of the earliest record has passed
+    assert health[-1]["refreshes"] == 2
+    assert health[-1]["last_refresh"] is not None
+
+
+def test_counters_are_the_ledger():
+    # Beam's runner for test streams counts the first bundle only, so this is another one.
+    items = rows(K=4)
+    broken, late = ["garbage"] * 3, {**items[0], "counts": [9, 9, 9]}
+    made = transform()
+    with beam.Pipeline("FnApiRunner") as pipeline:
+        parsed = pipeline | beam.Create([*items, *items[:7], *broken, late]) | ParseRecords(made.plan.schema)
+        found = parsed | Refresh(made.plan)
+        _ = found.health | beam.Map(collected.keep, "counters")
+    counters = pipeline.result.metrics().query(MetricsFilter().with_namespace("aggmc"))["counters"]
+    known = {c.key.metric.name: c.committed for c in counters}
+    ledger = Ledger(**collected.FOUND.pop("counters")[-1]["ledger"]).check()
+    assert ledger == Ledger(read=131, used=120, duplicate=8, rejected=3)
+    assert {name: known[name] for name in ("rows", "records", "duplicates", "rejected")} == {
+        "rows": 131,
+        "records": 120,
+        "duplicates": 8,
+        "rejected": 3,
+    }
+    assert known["refreshes"] >= 1
 
 
 def test_windows_of_a_stream_need_time_stamps():

@@ -21,6 +21,7 @@ from aggmc_beam.beam.combiners import GroupFn, ReachFn, TrackFn
 from aggmc_beam.beam.summing import Summed, split, sum_batches
 from aggmc_beam.beam.values import Batch, Group, Reach, without_tracks
 from aggmc_beam.errors import InputError
+from aggmc_beam.limit import check_rejected
 from aggmc_beam.local.engine import Plan, accumulator, labelled
 from aggmc_beam.local.explain import CONFLICT
 from aggmc_beam.moments import Counts
@@ -83,6 +84,8 @@ class SumKey(beam.DoFn):  # type: ignore[misc]
         total = summed.sums.digest.total
         counter("duplicates").inc(total.counts.duplicates)
         noticed = {**summed.noticed, "rejected": len(summed.refused)}
+        if not self.files:  # of files, rows are counted where they are read
+            noticed["rows"] = sum(len(batch) for batch in batches)
         yield beam.pvalue.TaggedOutput(NOTICED, noticed)
         yield from self._set_aside(group, batches, summed)
 
@@ -201,9 +204,4 @@ def header(plan: Plan) -> Saved:
 
 
 def check_limit(plan: Plan, noticed: dict[str, int]) -> None:
-    limit, number = plan.config.max_rejected, noticed.get("rejected", 0)
-    if limit is not None and number > limit:
-        raise InputError(
-            f"{number:,} records were rejected, more than max_rejected: {limit:,}; "
-            "`aggmc check` shows the first of them"
-        )
+    check_rejected(noticed.get("rejected", 0), noticed.get("rows", 0), plan.config.max_rejected)

@@ -9,7 +9,7 @@ import numpy as np
 from apache_beam import coders
 
 from aggmc_beam.beam import codec
-from aggmc_beam.beam.values import Batch, Delta, Reach, Snapshot
+from aggmc_beam.beam.values import NOBODY, Batch, Delta, Known, Reach, Snapshot, Status
 from aggmc_beam.digest import Digest, Replicates
 from aggmc_beam.moments import Counts
 from aggmc_beam.records import Record
@@ -18,7 +18,7 @@ from aggmc_beam.saved import Sums
 from aggmc_beam.track import Row, Steps, Track
 from aggmc_beam.tracks import Tracks
 
-BATCH, SUMS, SNAPSHOT, DELTA, TRACK, REACH, RECORD = range(1, 8)
+BATCH, SUMS, SNAPSHOT, DELTA, TRACK, REACH, RECORD, KNOWN, STATUS = range(1, 10)
 _DIGEST = ("parts", "profiles", "profile_bins", "profile_number", "profile_weight", "profile_means")
 _MOMENTS = ("counts", "scalars", "means", "products")
 _TRACKS = ("covered", "open", "open_values", "open_weight")
@@ -124,36 +124,71 @@ class DeltaCoder(_Coder):
 
     def encode(self, value: Delta) -> bytes:
         has_weight = value.weight is not None
-        meta = [value.number, _counts(value.counts), value.population, has_weight, value.cell]
+        populations = list(value.populations) if value.populations[0] else None
+        meta = [_counts(value.counts), populations, has_weight, list(value.payloads)]
         more = [] if value.weight is None else [value.weight]
-        return codec.encode(DELTA, meta, value.time, value.values, value.settled, *more)
+        rows = value.time, value.values, value.settled
+        return codec.encode(DELTA, meta, value.numbers, value.sizes, value.first, *rows, *more)
 
     def decode(self, encoded: bytes) -> Delta:
-        (number, counts, population, has_weight, cell), arrays = codec.decode(encoded, DELTA)
-        time, values, settled = arrays[:3]
-        weight = arrays[3] if has_weight else None
-        return Delta(number, time, values, settled, weight, Counts(*counts), population, cell)
+        (counts, populations, has_weight, payloads), arrays = codec.decode(encoded, DELTA)
+        weight = arrays.pop() if has_weight else None
+        numbers, sizes, first, time, values, settled = arrays
+        known = NOBODY if populations is None else tuple(populations)
+        rows = time, values, settled, weight
+        return Delta(numbers, sizes, first, *rows, Counts(*counts), known, tuple(payloads))
 
 
 class TrackCoder(_Coder):
     of = Track
 
     def encode(self, value: Track) -> bytes:
-        times = sorted(value.open)
-        rows = [value.open[t] for t in times]
-        return codec.encode(
-            TRACK,
-            value.states,
-            np.array([value.covered.starts, value.covered.stops], np.int64),
-            np.array(times, np.int64),
-            np.array([r.values for r in rows]).reshape(-1, value.states),
-            np.array([r.weight for r in rows], np.float64),
-        )
+        return codec.encode(TRACK, value.states, *_track_arrays(value))
 
     def decode(self, encoded: bytes) -> Track:
-        S, (covered, times, values, weight) = codec.decode(encoded, TRACK)
-        rows = {int(t): Row(v, float(w)) for t, v, w in zip(times, values, weight, strict=True)}
-        return Track(S, Steps(covered[0].tolist(), covered[1].tolist()), rows)
+        S, arrays = codec.decode(encoded, TRACK)
+        return _track(S, arrays)
+
+
+class KnownCoder(_Coder):
+    of = Known
+
+    def encode(self, value: Known) -> bytes:
+        track = value.track
+        meta = [value.newest, value.floor, value.population, None if track is None else track.states]
+        return codec.encode(KNOWN, meta, *([] if track is None else _track_arrays(track)))
+
+    def decode(self, encoded: bytes) -> Known:
+        (newest, floor, population, S), arrays = codec.decode(encoded, KNOWN)
+        return Known(newest, None if S is None else _track(S, arrays), floor, population)
+
+
+class StatusCoder(_Coder):
+    of = Status
+
+    def encode(self, value: Status) -> bytes:
+        return codec.encode(STATUS, [sorted(value.changed), value.passed, value.pending, value.newest])
+
+    def decode(self, encoded: bytes) -> Status:
+        (changed, passed, pending, newest), _ = codec.decode(encoded, STATUS)
+        return Status(set(changed), passed, pending, newest)
+
+
+def _track_arrays(track: Track) -> list[np.ndarray]:
+    times = sorted(track.open)
+    rows = [track.open[t] for t in times]
+    return [
+        np.array([track.covered.starts, track.covered.stops], np.int64),
+        np.array(times, np.int64),
+        np.array([r.values for r in rows]).reshape(-1, track.states),
+        np.array([r.weight for r in rows], np.float64),
+    ]
+
+
+def _track(S: int, arrays: list[np.ndarray]) -> Track:
+    covered, times, values, weight = arrays
+    rows = {int(t): Row(v, float(w)) for t, v, w in zip(times, values, weight, strict=True)}
+    return Track(S, Steps(covered[0].tolist(), covered[1].tolist()), rows)
 
 
 class RecordCoder(_Coder):
@@ -201,6 +236,8 @@ for _coder in (
     SnapshotCoder,
     DeltaCoder,
     TrackCoder,
+    KnownCoder,
+    StatusCoder,
     ReachCoder,
     RecordCoder,
     EstimateCoder,

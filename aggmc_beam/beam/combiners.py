@@ -12,7 +12,7 @@ import numpy as np
 
 from aggmc_beam.beam.coders import ReachCoder, SnapshotCoder, SumsCoder
 from aggmc_beam.beam.values import Delta, Reach, Snapshot, empty_sums
-from aggmc_beam.chain import Chain, Window
+from aggmc_beam.chain import Chain
 from aggmc_beam.digest import Digest, Replicates
 from aggmc_beam.pairing import Block
 from aggmc_beam.saved import Sums, join_sums
@@ -83,20 +83,16 @@ class MomentsFn(beam.CombineFn):  # type: ignore[misc]
         return Snapshot(self.states)
 
     def add_input(self, accumulator: Snapshot, element: Delta) -> Snapshot:
-        block = Block(element.values, element.time, None, element.weight, element.settled)
-        new = element.settled == 0
-        first, last = accumulator.first, accumulator.last
-        digest = Digest.zero(self.states)
+        digest, first, last = Digest.zero(self.states), accumulator.first, accumulator.last
         if len(element.time):
-            numbers = np.full(len(element.time), element.number)
-            labels = self.rule.labels(numbers, element.time)
-            digest = Digest.of_block(block, self.chain, labels, np.zeros(0, np.int64))
-            if element.cell is not None:
-                digest = only_cell(digest, element.cell, self.chain)
-                new &= self.chain.cells(element.time) == element.cell
-            if new.any():
-                first, last = int(element.time[new].min()), int(element.time[new].max())
-        accumulator.add(digest, element.counts, first, last, element.population)
+            arrival = element.arrival
+            block = Block(element.values, element.time, arrival, element.weight, element.settled)
+            labels = self.rule.labels(element.numbers[arrival], element.time)
+            met = np.flatnonzero((element.settled == 0) & (element.first[arrival] == 1))
+            digest = Digest.of_block(block, self.chain, labels, met)
+            new = element.time[element.settled == 0]
+            first, last = int(new.min(initial=first)), int(new.max(initial=last))
+        accumulator.add(digest, element.counts, first, last, element.populations)
         return accumulator
 
     def merge_accumulators(self, accumulators: Iterable[Snapshot]) -> Snapshot:
@@ -110,15 +106,6 @@ class MomentsFn(beam.CombineFn):  # type: ignore[misc]
 
     def get_accumulator_coder(self) -> Any:
         return SnapshotCoder()
-
-
-def only_cell(digest: Digest, cell: int, chain: Chain) -> Digest:
-    """What a digest holds of one pane of a window."""
-    assert isinstance(chain, Window)
-    parts = {at: m for at, m in digest.parts.items() if at[0] == cell}
-    start = cell * chain.pane
-    inside = {r: p.between_steps(start, start + chain.pane) for r, p in digest.profiles.items()}
-    return Digest(digest.states, parts, {r: p for r, p in inside.items() if len(p.bins)})
 
 
 class ReachFn(beam.CombineFn):  # type: ignore[misc]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 
@@ -74,12 +74,32 @@ class Parse(beam.DoFn):  # type: ignore[misc]
             yield element
             return
         for row in rows(element):
+            counter("rows").inc()
             try:
                 if isinstance(row, Rejected):
                     raise row
                 yield read_record(row, self.schema)
-                counter("records").inc()
             except Rejected as error:
                 counter("rejected").inc()
                 kept = element if isinstance(row, Rejected) else row
                 yield beam.pvalue.TaggedOutput(REJECTED, rejection(kept, str(error)))
+
+
+class Parsed(NamedTuple):
+    """PCollections of `Record`, and of rejections: the record, the reason and the source."""
+
+    records: Any
+    rejected: Any
+
+
+class ParseRecords(beam.PTransform):  # type: ignore[misc]
+    """Whatever arrives to `Parsed`."""
+
+    def __init__(self, schema: Schema) -> None:
+        super().__init__()
+        self.schema = schema
+
+    def expand(self, arrivals: Any) -> Parsed:
+        parse = beam.ParDo(Parse(self.schema)).with_output_types(Record)
+        found = arrivals | "Parse" >> parse.with_outputs(REJECTED, main="records")
+        return Parsed(found.records, found[REJECTED])

@@ -32,10 +32,14 @@ from aggmc_beam.beam.bounded import (
     with_noticed,
 )
 from aggmc_beam.beam.files import File, is_local, open_plan, opened, read_file
+from aggmc_beam.beam.health import WriteHealth
+from aggmc_beam.beam.parsing import ParseRecords
 from aggmc_beam.beam.sinks import WriteEstimates, WriteRejected, each, parquet_frame
-from aggmc_beam.beam.transform import EstimateTransitions
+from aggmc_beam.beam.transform import schema_of
+from aggmc_beam.beam.unbounded import Refresh
 from aggmc_beam.beam.values import Batch, Reach
-from aggmc_beam.config import Config
+from aggmc_beam.beam.watch import WatchFiles
+from aggmc_beam.config import Config, Input
 from aggmc_beam.errors import InputError
 from aggmc_beam.local import output
 from aggmc_beam.local.engine import Plan, Result
@@ -46,41 +50,61 @@ from aggmc_beam.saved import Sums
 
 def run(config: Config, given: Mapping[str, Any], arguments: Sequence[str] = ()) -> None:
     """Run a config with Beam's options, and wait for its end; `InputError` if the data are at fault."""
-    if config.input.pubsub is not None:
-        start(config, arguments).wait_until_finish()
-        return
-    options = pipeline_options(arguments)
-    plan, files = open_plan(config)
     try:
-        with beam.Pipeline(options=options) as pipeline:
+        if config.input.endless:
+            start(config, arguments).wait_until_finish()
+            return
+        plan, files = open_plan(config)
+        with beam.Pipeline(options=pipeline_options(arguments)) as pipeline:
             build(pipeline, plan, files, given)
     except Exception as error:
         raise told(error) from error
 
 
-def pipeline_options(arguments: Sequence[str], streaming: bool = False) -> PipelineOptions:
-    """Beam's options; without a runner, the one that is part of Beam and needs no download.
+def pipeline_options(arguments: Sequence[str], source: Input | None = None) -> PipelineOptions:
+    """Beam's options; `source` is that of a stream.
 
-    Plain DirectRunner would try others first; so it is pinned to the one that can do the work.
+    Plain DirectRunner would try several runners; so it is pinned to the one that can do the work: two
+    that are part of Beam, and for a watched folder Prism, which Beam downloads unless
+    `--prism_location` names it.
     """
     given = [a for a in arguments if a != "--runner=DirectRunner"]
+    streaming = source is not None
     if not any(a.split("=")[0] == "--runner" for a in given):
-        given = [f"--runner={'BundleBasedDirectRunner' if streaming else 'FnApiRunner'}", *given]
+        watching = source is not None and source.watch is not None
+        runner = "PrismRunner" if watching else "BundleBasedDirectRunner" if streaming else "FnApiRunner"
+        given = [f"--runner={runner}", *given]
+    if "--runner=BundleBasedDirectRunner" in given and source is not None and source.watch is not None:
+        raise InputError("BundleBasedDirectRunner cannot watch a folder; PrismRunner, Flink and Dataflow can")
     return PipelineOptions([*given, *(["--streaming"] if streaming else [])])
 
 
 def start(config: Config, arguments: Sequence[str] = ()) -> Any:
     """Start the pipeline of an unbounded run; what Beam hands back, to wait for or to cancel."""
-    from apache_beam.io.gcp.pubsub import ReadFromPubSub
-
-    source = config.input.pubsub
-    assert source is not None
-    pipeline = beam.Pipeline(options=pipeline_options(arguments, streaming=True))
-    read = ReadFromPubSub(source.topic, source.subscription, timestamp_attribute=source.timestamp)
-    found = pipeline | "Read" >> read | "Estimate" >> EstimateTransitions.from_config(config)
+    pipeline = beam.Pipeline(options=pipeline_options(arguments, config.input))
+    plan = Plan(config, [], schema_of(config))
+    found = pipeline | "Read" >> ReadStream(plan) | "Estimate" >> Refresh(plan)
     _ = found.estimates | "Write" >> WriteEstimates(config.output, streaming=True)
     _ = found.rejected | "Write rejected" >> WriteRejected(config.output.directory)
+    _ = found.health | "Write health" >> beam.ParDo(WriteHealth(config.output.directory))
     return pipeline.run()
+
+
+class ReadStream(beam.PTransform):  # type: ignore[misc]
+    """The unbounded input of a config to `Parsed` records."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__()
+        self.plan = plan
+
+    def expand(self, pipeline: Any) -> Any:
+        pubsub = self.plan.config.input.pubsub
+        if pubsub is None:
+            return pipeline | "Watch" >> WatchFiles(self.plan)
+        from apache_beam.io.gcp.pubsub import ReadFromPubSub
+
+        read = ReadFromPubSub(pubsub.topic, pubsub.subscription, timestamp_attribute=pubsub.timestamp)
+        return pipeline | "Pub/Sub" >> read | "Parse" >> ParseRecords(self.plan.schema)
 
 
 def told(error: Exception) -> Exception:

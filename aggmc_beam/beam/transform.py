@@ -15,15 +15,14 @@ from apache_beam.utils.windowed_value import WindowedValue
 from aggmc_beam.beam.bounded import (
     NOTICED,
     REACH,
-    REJECTED,
     SHARDS,
     EstimateGroup,
     SumRecords,
     add_counts,
     group_key,
 )
-from aggmc_beam.beam.parsing import Parse
-from aggmc_beam.beam.unbounded import Refresh, Timing
+from aggmc_beam.beam.parsing import ParseRecords
+from aggmc_beam.beam.unbounded import Refresh
 from aggmc_beam.beam.values import Batch, Group, Reach
 from aggmc_beam.config import Columns, Config, Input, Uncertainty
 from aggmc_beam.config.model import Stream
@@ -40,11 +39,12 @@ TOGETHER = 10_000
 
 
 class Estimated(NamedTuple):
-    """The outputs of `EstimateTransitions`: PCollections of `Estimate`, and of dictionaries with the
-    record, the reason and the source."""
+    """The outputs of `EstimateTransitions`: PCollections of `Estimate`, of dictionaries with the record,
+    the reason and the source, and from a stream of its health (None from bounded data)."""
 
     estimates: Any
     rejected: Any
+    health: Any = None
 
 
 class EstimateTransitions(beam.PTransform):  # type: ignore[misc]
@@ -87,7 +87,7 @@ class EstimateTransitions(beam.PTransform):  # type: ignore[misc]
         origin: int | None = None,
         replicates: int = REPLICATES,
         block: int | None = None,
-        max_rejected: int | None = None,
+        max_rejected: int | float | None = None,
         stream: Stream | None = None,
         shards: int | None = None,
     ) -> None:
@@ -129,20 +129,18 @@ class EstimateTransitions(beam.PTransform):  # type: ignore[misc]
     def expand(self, records: Any) -> Estimated:
         if records.is_bounded:
             return self._bounded(records)
-        parsed = _parsed(records, self.plan.schema)
-        refresh = Refresh(self.plan, Timing.of(self.plan), self.shards or 1)
-        estimates, late = parsed.records | "Refresh" >> refresh
-        return Estimated(estimates, (parsed[REJECTED], late) | "All rejected" >> beam.Flatten())
+        parsed = records | "Parse" >> ParseRecords(self.plan.schema)
+        return Estimated(*(parsed | "Refresh" >> Refresh(self.plan, self.shards or 1)))
 
     def _bounded(self, records: Any) -> Estimated:
         plan = self.plan
-        parsed = _parsed(records, plan.schema)
-        batches = parsed.records | "Batch" >> beam.ParDo(Together()).with_outputs(
+        good, bad = records | "Parse" >> ParseRecords(plan.schema)
+        batches = good | "Batch" >> beam.ParDo(Together()).with_outputs(
             REACH, main="batches"
         ).with_output_types(Batch)
         reach = batches[REACH] | "Typed" >> beam.Map(lambda x: x).with_output_types(tuple[str, Reach])
         sums = (batches.batches, reach) | "Sums" >> SumRecords(plan, False, False, self.shards or SHARDS)
-        rejected = parsed[REJECTED] | "Count rejected" >> beam.Map(lambda _: {"rejected": 1})
+        rejected = bad | "Count rejected" >> beam.Map(lambda _: {"rejected": 1, "rows": 1})
         noticed = (
             (rejected, sums.noticed)
             | "All noticed" >> beam.Flatten()
@@ -154,11 +152,7 @@ class EstimateTransitions(beam.PTransform):  # type: ignore[misc]
         estimates = estimated.estimates | "Each" >> beam.FlatMapTuple(
             lambda _, found: found
         ).with_output_types(Estimate)
-        return Estimated(estimates, (parsed[REJECTED], sums.rejected) | "All rejected" >> beam.Flatten())
-
-
-def _parsed(records: Any, schema: Schema) -> Any:
-    return records | "Parse" >> beam.ParDo(Parse(schema)).with_outputs(REJECTED, main="records")
+        return Estimated(estimates, (bad, sums.rejected) | "All rejected" >> beam.Flatten())
 
 
 def schema_of(config: Config) -> Schema:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 
 import numpy as np
 
@@ -11,6 +13,7 @@ from aggmc_beam.local.survey import Extent
 from aggmc_beam.moments import Counts, Moments
 from aggmc_beam.profile import Profile
 from aggmc_beam.saved import Sums
+from aggmc_beam.track import Track
 from aggmc_beam.tracks import Tracks
 
 Group = tuple[str, ...]
@@ -18,6 +21,9 @@ Group = tuple[str, ...]
 ENOUGH = 20
 #: Longest text of a record that the dead-letter output keeps.
 MAX_PAYLOAD = 1000
+#: Those of realizations in short: number, sum, least, greatest.
+Populations = tuple[float, float, float, float]
+NOBODY: Populations = (0.0, 0.0, np.inf, -np.inf)
 
 
 @dataclass(frozen=True)
@@ -71,17 +77,14 @@ class Reach:
 
 @dataclass
 class Snapshot:
-    """Sums that are still being added to: what a refresh is estimated from. `+=` changes it.
-
-    `populations` summarises those of the realizations: number, sum, least, greatest. `first` and
-    `last` are the outermost steps.
-    """
+    """Sums that are still being added to: what a refresh is estimated from. `first` and `last` are the
+    outermost steps."""
 
     states: int
     parts: dict[tuple[int, int], Moments] = field(default_factory=dict)
     profiles: dict[int, Profile] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
-    populations: tuple[float, float, float, float] = (0.0, 0.0, np.inf, -np.inf)
+    populations: Populations = NOBODY
     first: int = 2**62
     last: int = -(2**62)
 
@@ -90,11 +93,14 @@ class Snapshot:
         return sum(m.records for m in self.parts.values())
 
     @property
-    def age(self) -> tuple[int, int, int]:
+    def age(self) -> int:
         """Grows with everything that is added; of two snapshots of one key the greater is the newer."""
-        return self.records, self.counts.duplicates + self.counts.late, self.counts.realizations
+        counts = self.counts
+        return self.records + counts.duplicates + counts.late + counts.rejected
 
-    def add(self, digest: Digest, counts: Counts, first: int, last: int, population: float | None) -> None:
+    def add(
+        self, digest: Digest, counts: Counts, first: int, last: int, populations: Populations = NOBODY
+    ) -> None:
         for at, moments in digest.parts.items():
             self.parts[at] = self.parts[at] + moments if at in self.parts else moments
         for replicate, profile in digest.profiles.items():
@@ -102,14 +108,23 @@ class Snapshot:
             self.profiles[replicate] = profile if known is None else known + profile
         self.counts = self.counts + counts
         self.first, self.last = min(self.first, first), max(self.last, last)
-        if population is not None:
-            one = (1.0, population, population, population)
-            self.populations = _pooled(self.populations, one)
+        self.populations = pooled(self.populations, populations)
 
     def merge(self, other: Snapshot) -> None:
         digest = Digest(other.states, other.parts, other.profiles)
-        self.add(digest, other.counts, other.first, other.last, None)
-        self.populations = _pooled(self.populations, other.populations)
+        self.add(digest, other.counts, other.first, other.last, other.populations)
+
+    def between(self, start: int, stop: int, pane: int) -> Snapshot:
+        """What it holds of the steps from `start` up to `stop`, where a cell is a pane of that many."""
+        parts = {at: m for at, m in self.parts.items() if start <= at[0] * pane < stop}
+        profiles = {r: p.between_steps(start, stop) for r, p in self.profiles.items()}
+        return replace(
+            self,
+            parts=parts,
+            profiles={r: p for r, p in profiles.items() if len(p.bins)},
+            first=max(self.first, start),
+            last=min(self.last, stop - 1),
+        )
 
     def sums(self, group: dict[str, str] | None, rule: Replicates) -> Sums:
         """As a run's sums, to be estimated from. Tracks tell no more than the span."""
@@ -132,25 +147,79 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Delta:
-    """What one arrival added to a realization: its new records with the neighbours that they met.
+    """What arrivals added: new records, each with the neighbours that it met, and what was counted.
 
-    `settled` is 0 for the new rows. `population` is given when the realization is met first. With
-    `cell`, only what belongs to that cell is meant; the other rows are there as neighbours.
+    Rows [n, S] stand arrival by arrival; `sizes` tells how many rows each arrival has, `numbers` the
+    number of its realization, and `first` is 1 where that was met for the first time. `settled` is 0 for
+    new rows. `payloads` are the arrivals as they came, where a record may turn out to be late.
     """
 
-    number: int
+    numbers: np.ndarray
+    sizes: np.ndarray
+    first: np.ndarray
     time: np.ndarray
     values: np.ndarray
     settled: np.ndarray
     weight: np.ndarray | None = None
     counts: Counts = field(default_factory=Counts)
+    populations: Populations = NOBODY
+    payloads: tuple[str, ...] = ()
+
+    @classmethod
+    def counted(cls, S: int, counts: Counts) -> Delta:
+        """No records, only what was counted."""
+        none = np.zeros(0, np.int64)
+        return cls(none, none, none, none, np.zeros((0, S)), none, None, counts)
+
+    @classmethod
+    def joined(cls, deltas: Sequence[Delta]) -> Delta:
+        """Several, one after the other."""
+        if len(deltas) == 1:
+            return deltas[0]
+        arrays = {
+            name: np.concatenate([getattr(d, name) for d in deltas])
+            for name in ("numbers", "sizes", "first", "time", "values", "settled")
+        }
+        weight = None
+        if any(d.weight is not None for d in deltas):
+            weight = np.concatenate([np.ones(len(d.time)) if d.weight is None else d.weight for d in deltas])
+        return cls(
+            **arrays,
+            weight=weight,
+            counts=sum((d.counts for d in deltas), Counts()),
+            populations=reduce(pooled, (d.populations for d in deltas)),
+            payloads=tuple(text for d in deltas for text in d.payloads),
+        )
+
+    @property
+    def arrival(self) -> np.ndarray:
+        """To which arrival each row belongs."""
+        return np.repeat(np.arange(len(self.sizes)), self.sizes)
+
+
+@dataclass
+class Known:
+    """What is remembered of one realization: when it was last heard of (microseconds), its track, or
+    once it is forgotten the step up to which it was known; its population, if it has one of its own."""
+
+    newest: int
+    track: Track | None = None
+    floor: int | None = None
     population: float | None = None
-    cell: int | None = None
 
 
-def _pooled(
-    a: tuple[float, float, float, float], b: tuple[float, float, float, float]
-) -> tuple[float, float, float, float]:
+@dataclass
+class Status:
+    """Where the sums of a key stand: the cells that changed since they were handed on, the event time
+    that is known to have passed, whether a refresh is due, and the newest event time (microseconds)."""
+
+    changed: set[int] = field(default_factory=set)
+    passed: int | None = None
+    pending: bool = False
+    newest: int = -(2**62)
+
+
+def pooled(a: Populations, b: Populations) -> Populations:
     return a[0] + b[0], a[1] + b[1], min(a[2], b[2]), max(a[3], b[3])
 
 

@@ -106,6 +106,13 @@ class Input:
         None,
         "none",
     )
+    watch: str | None = key(
+        Duration(),
+        "look for new and changed files this often, for ever (Beam engine); a record that was read before "
+        "is dropped as a duplicate. Put files there complete, by renaming them",
+        None,
+        "read the files once",
+    )
     pubsub: PubSub | None = key(
         Section(PubSub), "read from Pub/Sub instead of files (Beam engine)", None, "none"
     )
@@ -146,6 +153,11 @@ class Input:
     def __post_init__(self) -> None:
         if (self.files is None) == (self.pubsub is None):
             raise InputError("{path}files or {path}pubsub must be given, one of them")
+        if self.watch is not None and self.files is None:
+            raise InputError("{path}watch needs {path}files, a path or glob to watch")
+        if self.watch is not None and (self.layout == "long" or self.resume is not None):
+            other = "layout: long" if self.layout == "long" else "resume"
+            raise InputError(f"{{path}}watch does not go with {{path}}{other}; drop one of them")
         if self.layout == "wide" and (self.absent or self.columns.state):
             wrong = "absent" if self.absent else "columns.state"
             raise InputError(f"{{path}}{wrong} is for the long layout; set {{path}}layout: long or drop it")
@@ -155,6 +167,11 @@ class Input:
             raise InputError("{path}origin needs {path}step to be a duration such as 1h")
         if len(self.separator) != 1:
             raise InputError(f"{{path}}separator must be one character; got {self.separator!r}")
+
+    @property
+    def endless(self) -> bool:
+        """Whether more may always come."""
+        return self.pubsub is not None or self.watch is not None
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -310,8 +327,12 @@ class Config:
     open_population: bool = key(flag(), "individuals enter and leave, so that totals vary", False)
     constraints: Known | None = key(Section(Known), "what is known of the matrix", None, "none")
     uncertainty: Uncertainty = key(Section(Uncertainty), "standard errors and intervals", Uncertainty)
-    max_rejected: int | None = key(
-        integer(0), "stop with an error when more records than this are rejected", None, "no limit"
+    max_rejected: int | float | None = key(
+        Either((integer(0), number(0, 1)), _by_type(int, float)),
+        "stop with an error when more records than this are rejected: a number such as `100`, or a share "
+        "such as `0.01`",
+        None,
+        "no limit",
     )
     stream: Stream | None = key(Section(Stream), "unbounded input (Beam engine)", None, "none")
     output: Output = key(Section(Output), "what is written, and where", Output)
@@ -326,8 +347,8 @@ class Config:
         if isinstance(self.states, str) and self.states != FROM_DATA:
             raise InputError(f"states must be a list of names or {FROM_DATA}; got {self.states!r}")
         self._check_columns()
-        if self.input.pubsub is not None and self.states == FROM_DATA:
-            raise InputError("states must be listed for a Pub/Sub source; from-data needs files")
+        if self.input.endless and self.states == FROM_DATA:
+            raise InputError("states must be listed for a stream; from-data needs files that are complete")
         if self.population is not None and self.input.columns.population is not None:
             raise InputError("population and input.columns.population are both given; keep one")
         if self.constraints is not None and self.known_states is not None:

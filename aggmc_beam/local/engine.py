@@ -11,6 +11,7 @@ import polars as pl
 from aggmc_beam.config import Config
 from aggmc_beam.errors import InputError
 from aggmc_beam.fitting import Settings
+from aggmc_beam.limit import check_rejected
 from aggmc_beam.local.accumulate import COLUMN, ONE, TOTALS, Accumulator
 from aggmc_beam.local.assemble import Long, Records, Refused, Wide
 from aggmc_beam.local.explain import Rejection, explain
@@ -89,7 +90,11 @@ class Plan:
 
 def check_local(config: Config) -> None:
     """`InputError` for what only another engine can do."""
-    for name, given in (("input.pubsub", config.input.pubsub), ("stream", config.stream)):
+    for name, given in (
+        ("input.pubsub", config.input.pubsub),
+        ("input.watch", config.input.watch),
+        ("stream", config.stream),
+    ):
         if given is not None:
             raise InputError(f"{name} needs the Beam engine; the local engine reads files")
 
@@ -119,7 +124,7 @@ def _run(plan: Plan, progress: Progress) -> Result:
         frame = frame.sort(*groups, KEY, TIME, FILE, ROW, nulls_last=True)
     for records in stream(plan, frame, total, found.rows, progress):
         total.take(records)
-        check_rejected(total.refused, config.max_rejected)
+        check_rejected(total.refused.number, found.rows, config.max_rejected)
     refused = total.refused
     _count(total, refused)
     after = total.saved()
@@ -237,14 +242,6 @@ def listed(results: dict[tuple[str, ...], Estimate | Estimates]) -> list[Estimat
     for result in results.values():
         found += [result] if isinstance(result, Estimate) else list(result)
     return found
-
-
-def check_rejected(refused: Refused, limit: int | None) -> None:
-    if limit is not None and refused.number > limit:
-        raise InputError(
-            f"{refused.number:,} records were rejected, more than max_rejected: {limit:,}; "
-            "`aggmc check` shows the first of them"
-        )
 
 
 def labelled(found: Estimate | Estimates, group: dict[str, str] | None, clock: Clock) -> Estimate | Estimates:

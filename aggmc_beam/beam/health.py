@@ -1,0 +1,140 @@
+"""How a stream is doing: its ledger, its last refresh, how far event time has come; and max_rejected."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import astuple
+from typing import Any
+
+import apache_beam as beam
+from apache_beam import coders
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.userstate import ReadModifyWriteStateSpec, TimerSpec, on_timer
+from apache_beam.utils.timestamp import Timestamp
+
+from aggmc_beam import storage
+from aggmc_beam.beam.files import is_local
+from aggmc_beam.beam.timing import SUM_ENDS, Timing, soon
+from aggmc_beam.durations import iso
+from aggmc_beam.ledger import Ledger
+from aggmc_beam.limit import check_rejected
+from aggmc_beam.result import Estimate
+
+HEALTH = "health.json"
+#: Event times outside of these are marks of Beam's own, such as the end of all times.
+SANE = (-(2**61), SUM_ENDS.micros - 1)
+_NUMBERS = coders.TupleCoder([coders.VarIntCoder()] * 8)
+_NEVER = -(2**62)
+#: The five of the ledger, the number of refreshes, the newest event time, and when the last refresh was.
+Numbers = tuple[str, tuple[int, int, int, int, int, int, int, int]]
+
+
+def from_ledger(ledger: Ledger, at: Any = beam.DoFn.TimestampParam) -> Numbers:
+    read, used, duplicate, rejected, late = astuple(ledger)
+    return "", (read, used, duplicate, rejected, late, 0, at.micros, _NEVER)
+
+
+def from_estimate(_: Estimate) -> Numbers:
+    return "", (0, 0, 0, 0, 0, 1, _NEVER, int(time.time() * 1e6))
+
+
+class Watch(beam.DoFn):  # type: ignore[misc]
+    """Parts of the ledger and notices of estimates, all under one key, to the health of the stream at
+    each refresh. Fails when more records than `limit` are rejected."""
+
+    NUMBERS = ReadModifyWriteStateSpec("numbers", _NUMBERS)
+    WATERMARK = ReadModifyWriteStateSpec("watermark", coders.VarIntCoder())
+    DUE = ReadModifyWriteStateSpec("due", coders.BooleanCoder())
+    REFRESH = TimerSpec("watch_refresh", TimeDomain.REAL_TIME)
+    MARK = TimerSpec("watch_mark", TimeDomain.WATERMARK)
+    END = TimerSpec("watch_end", TimeDomain.WATERMARK)
+
+    def __init__(self, timing: Timing, limit: int | float | None) -> None:
+        self.timing, self.limit = timing, limit
+
+    def process(
+        self,
+        element: tuple[str, tuple[int, ...]],
+        numbers: Any = beam.DoFn.StateParam(NUMBERS),
+        due: Any = beam.DoFn.StateParam(DUE),
+        refresh: Any = beam.DoFn.TimerParam(REFRESH),
+        mark: Any = beam.DoFn.TimerParam(MARK),
+        end: Any = beam.DoFn.TimerParam(END),
+    ) -> None:
+        *added, newest, refreshed = element[1]
+        *known, last, before = numbers.read() or (0,) * 6 + (_NEVER, _NEVER)
+        total = [a + b for a, b in zip(known, added, strict=True)]
+        newest, refreshed = max(newest, last), max(refreshed, before)
+        numbers.write((*total, newest, refreshed))
+        check_rejected(total[3], total[0], self.limit, complete=False)
+        if SANE[0] < newest < SANE[1]:
+            mark.set(Timestamp(micros=newest))
+        end.set(SUM_ENDS)
+        if not due.read():
+            due.write(True)
+            refresh.set(soon(self.timing.refresh))
+
+    @on_timer(REFRESH)  # type: ignore[untyped-decorator]
+    def tell(
+        self,
+        numbers: Any = beam.DoFn.StateParam(NUMBERS),
+        watermark: Any = beam.DoFn.StateParam(WATERMARK),
+        due: Any = beam.DoFn.StateParam(DUE),
+    ) -> Iterator[dict[str, Any]]:
+        due.clear()
+        yield health(numbers.read(), watermark.read(), False)
+
+    @on_timer(MARK)  # type: ignore[untyped-decorator]
+    def passed(
+        self,
+        at: Any = beam.DoFn.TimestampParam,
+        watermark: Any = beam.DoFn.StateParam(WATERMARK),
+    ) -> None:
+        watermark.write(at.micros)
+
+    @on_timer(END)  # type: ignore[untyped-decorator]
+    def ended(
+        self,
+        numbers: Any = beam.DoFn.StateParam(NUMBERS),
+        watermark: Any = beam.DoFn.StateParam(WATERMARK),
+    ) -> Iterator[dict[str, Any]]:
+        total = numbers.read()
+        check_rejected(total[3], total[0], self.limit)
+        yield health(total, watermark.read(), True)
+
+
+def health(numbers: tuple[int, ...], watermark: int | None, ended: bool) -> dict[str, Any]:
+    """What the health file holds. `watermark` is an event time that is known to have passed."""
+    *ledger, refreshes, newest, refreshed = numbers
+    now = int(time.time() * 1e6)
+    sane = [m for m in (watermark, newest) if m is not None and SANE[0] < m < SANE[1]]
+    return {
+        "time": iso(now),
+        "ended": ended,
+        "ledger": Ledger(*ledger).check().to_dict(),
+        "refreshes": refreshes,
+        "last_refresh": None if refreshed == _NEVER else iso(refreshed),
+        "newest": iso(newest) if SANE[0] < newest < SANE[1] else None,
+        "watermark": None if watermark is None else iso(watermark),
+        "lag_seconds": None if not sane else round((now - sane[0]) / 1e6, 3),
+    }
+
+
+class WriteHealth(beam.DoFn):  # type: ignore[misc]
+    """The newest health to a file that is never seen half written."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+
+    def process(self, found: dict[str, Any]) -> None:
+        data = (json.dumps(found, indent=1) + "\n").encode()
+        path = str(FileSystems.join(self.directory, HEALTH))
+        if is_local(self.directory):
+            FileSystems.exists(self.directory) or FileSystems.mkdirs(self.directory)
+            storage.write_atomically(path, data)
+            return
+        with FileSystems.create(path) as far:
+            far.write(data)

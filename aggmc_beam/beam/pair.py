@@ -1,0 +1,189 @@
+"""Pair: each record of a stream meets the neighbours that came before it, once however often it comes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.userstate import ReadModifyWriteStateSpec, TimerSpec, on_timer
+from apache_beam.utils.timestamp import Timestamp
+
+from aggmc_beam.beam.bounded import REJECTED, counter, group_key
+from aggmc_beam.beam.coders import KnownCoder
+from aggmc_beam.beam.parsing import rejection
+from aggmc_beam.beam.timing import Timing
+from aggmc_beam.beam.values import Delta, Known
+from aggmc_beam.chain import Window
+from aggmc_beam.errors import InputError
+from aggmc_beam.local.accumulate import COLUMN, ONE
+from aggmc_beam.local.engine import Plan, accumulator
+from aggmc_beam.local.explain import CONFLICT
+from aggmc_beam.moments import Counts
+from aggmc_beam.noise import Exact
+from aggmc_beam.records import Record, Schema, realization_number
+from aggmc_beam.track import Row, Track
+
+FORGOTTEN = "it came too late: its realization had been silent for stream.state_ttl and was forgotten"
+
+
+def by_realization(record: Record) -> tuple[str, Record]:
+    """A record under the key that it shares with the other records of its realization."""
+    return json.dumps([record.group, record.realization], ensure_ascii=False), record
+
+
+class Pair(beam.DoFn):  # type: ignore[misc]
+    """((group, realization), Record) to (group, Delta).
+
+    A realization that is silent for the time to live is forgotten, but for the step up to which it was
+    known: what comes for earlier steps could be a repetition, and is set aside as late.
+    """
+
+    KNOWN = ReadModifyWriteStateSpec("known", KnownCoder())
+    EXPIRY = TimerSpec("pair_expiry", TimeDomain.WATERMARK)
+
+    def __init__(self, plan: Plan, timing: Timing) -> None:
+        self.plan, self.ttl = plan, timing.ttl
+        self.preparation = accumulator(plan).preparation
+        self.closing = isinstance(plan.config.chain, Window)
+
+    def process(
+        self,
+        element: tuple[str, Record],
+        at: Any = beam.DoFn.TimestampParam,
+        state: Any = beam.DoFn.StateParam(KNOWN),
+        expiry: Any = beam.DoFn.TimerParam(EXPIRY),
+    ) -> Iterator[Any]:
+        _, record = element
+        known = state.read()
+        if known is None or known.track is None:
+            # One timer at a time: when it fires, it is set anew if the realization was heard of since.
+            expiry.set(Timestamp(micros=at.micros + self.ttl))
+        known = known or Known(at.micros)
+        known.newest = max(known.newest, at.micros)
+        key = group_key(record.group)
+        for delta, why in self._taken(known, record):
+            yield key, delta
+            if why is not None:
+                yield beam.pvalue.TaggedOutput(REJECTED, rejection(as_row(self.plan.schema, record), why))
+        state.write(known)
+
+    def _taken(self, known: Known, record: Record) -> Iterator[tuple[Delta, str | None]]:
+        """What the record adds, and why it goes to the dead-letter output if it does."""
+        S = len(self.plan.schema.states)
+        if known.floor is not None and record.time < known.floor:
+            counter("late").inc()
+            yield Delta.counted(S, Counts(late=1)), FORGOTTEN
+            return
+        try:
+            N = self._population(record, known.population)
+        except InputError as error:
+            counter("rejected").inc()
+            yield Delta.counted(S, Counts(rejected=1)), str(error)
+            return
+        met = known.population is None and N is not None
+        known.population = N
+        if known.track is None:
+            known.track = Track(S)
+        values, weight = self._values(record, N)
+        before = known.track.open.get(record.time)
+        delta = self._delta(known.track, record, values, weight)
+        if met and N is not None:
+            delta = replace(delta, populations=(1.0, N, N, N))
+        if delta.counts.duplicates:
+            counter("duplicates").inc()
+            if before is not None and _differs(before, values[0]):
+                counter("conflicting").inc()
+                yield delta, CONFLICT
+                return
+        yield delta, None
+
+    @on_timer(EXPIRY)  # type: ignore[untyped-decorator]
+    def expire(
+        self,
+        at: Any = beam.DoFn.TimestampParam,
+        state: Any = beam.DoFn.StateParam(KNOWN),
+        expiry: Any = beam.DoFn.TimerParam(EXPIRY),
+    ) -> None:
+        known = state.read()
+        if known is None or known.track is None:
+            return
+        if known.newest + self.ttl > at.micros:
+            expiry.set(Timestamp(micros=known.newest + self.ttl))
+            return
+        counter("expired").inc()
+        if known.track.covered.stops:
+            known.floor = max(known.track.covered.stops[-1] + 1, known.floor or -(2**62))
+        known.track = None
+        state.write(known)
+
+    def _population(self, record: Record, known: float | None) -> float | None:
+        """The population of the record's realization; `InputError` if the record contradicts it."""
+        plan, total = self.plan, float(record.counts.sum())
+        if plan.populations == ONE:
+            N = plan.config.population
+            if (
+                isinstance(N, float)
+                and isinstance(plan.config.noise, Exact)
+                and not plan.config.open_population
+            ):
+                _check_total(total, N)
+            return None
+        found = record.population if plan.populations == COLUMN else total
+        assert found is not None
+        expected = found if known is None else known
+        if not np.isclose(found, expected, rtol=1e-9, atol=0) or found <= 0:
+            raise InputError(
+                f"population {found:g} differs from {expected:g}, given before for its realization"
+            )
+        if plan.populations == COLUMN and isinstance(plan.config.noise, Exact):
+            _check_total(total, expected)
+        return expected
+
+    def _values(self, record: Record, N: float | None) -> tuple[np.ndarray, np.ndarray | None]:
+        population = None if N is None else np.array([N])
+        values = self.preparation.values(record.counts[None], np.array([record.time]), population)
+        return values, population if self.preparation.weighted else None
+
+    def _delta(self, track: Track, record: Record, values: np.ndarray, weight: np.ndarray | None) -> Delta:
+        block, counts = track.take(np.array([record.time]), values, weight)
+        settled = np.zeros(len(block.time), np.int64) if block.settled is None else block.settled
+        return Delta(
+            np.array([realization_number(record.realization)]),
+            np.array([len(block.time)]),
+            np.array([counts.realizations]),
+            block.time,
+            block.values,
+            settled,
+            block.weight,
+            # A realization is counted with the record that is its first.
+            Counts(duplicates=counts.duplicates),
+            payloads=(json.dumps(as_row(self.plan.schema, record)),) if self.closing else (),
+        )
+
+
+def _differs(kept: Row, values: np.ndarray) -> bool:
+    return not np.array_equal(kept.values, values)
+
+
+def _check_total(total: float, population: float) -> None:
+    if total > population * (1 + 1e-9):
+        raise InputError(f"it counts {total:g} individuals, more than the population {population:g}")
+
+
+def as_row(schema: Schema, record: Record) -> dict[str, Any]:
+    """A record as it came, for the dead-letter output."""
+    row: dict[str, Any] = dict(zip(schema.group_by, record.group, strict=True))
+    row[schema.realization] = record.realization
+    row[schema.time] = schema.clock.label(record.time)
+    if isinstance(schema.counts, str):
+        row[schema.counts] = record.counts.tolist()
+    else:
+        row |= dict(zip(schema.counts, record.counts.tolist(), strict=True))
+    if schema.population is not None and record.population is not None:
+        row[schema.population] = record.population
+    return row

@@ -1,0 +1,93 @@
+"""When things happen in a stream: refreshes, the closing of windows, and forgetting."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.timestamp import Timestamp
+
+from aggmc_beam.chain import Window
+from aggmc_beam.durations import microseconds
+from aggmc_beam.errors import InputError
+from aggmc_beam.local.engine import Plan
+from aggmc_beam.records import Clock
+
+#: The far end of a pair is at most this many steps after its near end.
+REACH = 2
+#: The end of a stream, and the moments before it at which the stages hand on their last results.
+LAST = GlobalWindow().max_timestamp()
+SUM_ENDS, POOL_ENDS = Timestamp(micros=LAST.micros - 2000), Timestamp(micros=LAST.micros - 1000)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What a config says of its stream. Microseconds."""
+
+    refresh: int = 60 * 10**6
+    lateness: int = 600 * 10**6
+    ttl: int = 7 * 86400 * 10**6
+
+    @classmethod
+    def of(cls, plan: Plan) -> Timing:
+        stream = plan.config.stream
+        if stream is None:
+            return cls()
+        return cls(*(microseconds(t) for t in (stream.refresh, stream.allowed_lateness, stream.state_ttl)))
+
+
+def soon(delay: int) -> Timestamp:
+    """The moment `delay` microseconds from now, by the clock of the machine."""
+    return Timestamp.of(time.time()) + delay / 10**6
+
+
+@dataclass(frozen=True)
+class Panes:
+    """The event times at which the windows of a chain end and close.
+
+    The last pair of a window is complete up to two steps after its last record, so a window ends two
+    steps after its own last step, and closes when the allowed lateness has passed as well.
+    """
+
+    chain: Window
+    clock: Clock
+    lateness: int
+
+    @property
+    def every(self) -> int:
+        return self.chain.every or self.chain.size
+
+    def ends(self, start: int) -> int:
+        """When the window that starts at this step has ended, in microseconds."""
+        return self.clock.origin + (start + self.chain.size + REACH) * self.clock.unit
+
+    def closes(self, start: int) -> int:
+        return self.ends(start) + self.lateness
+
+    def floor(self, moment: int | None) -> int:
+        """The first step that belongs to a window which is open at this moment; all before are late."""
+        if moment is None:
+            return -(2**62)
+        steps = (moment - self.lateness - self.clock.origin) // self.clock.unit
+        last_closed = (steps - REACH - self.chain.size) // self.every * self.every
+        return last_closed + self.every
+
+    def windows(self, cells: Iterable[int], moment: int | None) -> list[int]:
+        """The windows, by their first steps, that hold one of these panes and are open at this moment."""
+        floor = self.floor(moment)
+        return [start for start, _ in self.chain.groups(sorted(cells)) if start >= floor]
+
+
+def panes(plan: Plan, timing: Timing) -> Panes | None:
+    """For a chain of windows; None for all others, in which nothing closes."""
+    chain = plan.config.chain
+    if not isinstance(chain, Window):
+        return None
+    if not plan.schema.clock.stamps:
+        raise InputError(
+            "windows of a stream close by event time, so its records need time stamps; set input.step to a "
+            "duration such as 1h"
+        )
+    return Panes(chain, plan.schema.clock, timing.lateness)

@@ -1,0 +1,90 @@
+"""A watched folder: files that appear, or change, become records of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.io.fileio import MatchContinuously
+
+from aggmc_beam.beam.bounded import REJECTED, counter
+from aggmc_beam.beam.files import File, opened, read_file
+from aggmc_beam.beam.parsing import Parsed, rejection
+from aggmc_beam.beam.values import Batch
+from aggmc_beam.durations import microseconds
+from aggmc_beam.errors import InputError
+from aggmc_beam.local.engine import Plan
+from aggmc_beam.local.explain import explain
+from aggmc_beam.records import Record
+
+
+class WatchFiles(beam.PTransform):  # type: ignore[misc]
+    """The records of all files that match the config's patterns now or later, and the rejected rows.
+
+    A file that changes is read again; what was read before is dropped further on, as a duplicate.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__()
+        self.plan = plan
+
+    def expand(self, pipeline: Any) -> Parsed:
+        every = microseconds(self.plan.config.input.watch or "60s") / 10**6
+        found = [
+            pipeline
+            | f"Match {number}" >> MatchContinuously(pattern, interval=every, match_updated_files=True)
+            for number, pattern in enumerate(self.plan.config.input.patterns)
+        ]
+        read = (
+            found
+            | "All files" >> beam.Flatten()
+            | "Paths" >> beam.Map(lambda match: match.path).with_output_types(str)
+            | "Spread files" >> beam.Reshuffle()
+            | "Read files"
+            >> beam.ParDo(ReadRecords(self.plan))
+            .with_output_types(Record)
+            .with_outputs(REJECTED, main="records")
+        )
+        return Parsed(read.records, read[REJECTED])
+
+
+class ReadRecords(beam.DoFn):  # type: ignore[misc]
+    """A path to the records in the file. A file that cannot be read goes to `REJECTED`."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def process(self, path: str) -> Iterator[Any]:
+        counter("files").inc()
+        try:
+            yield from self._records(File(0, path))
+        except (InputError, OSError) as error:
+            counter("rejected").inc()
+            yield beam.pvalue.TaggedOutput(REJECTED, rejection(path, f"the file cannot be read: {error}"))
+
+    def _records(self, file: File) -> Iterator[Any]:
+        refused = []
+        for reading in read_file(self.plan, file):
+            counter("rows").inc(reading.rows)
+            refused.append(reading.refused)
+            for batch in reading.batches:
+                yield from records_of(batch)
+        if not sum(map(len, refused)):
+            return
+        with opened(self.plan.config, file) as source:
+            assert source is not None
+            for r in explain([source], self.plan.schema, refused, {}, []):
+                counter("rejected").inc()
+                where = {"file": file.path, "row": r.row}
+                yield beam.pvalue.TaggedOutput(REJECTED, {**rejection(r.record, r.reason), "source": where})
+
+
+def records_of(batch: Batch) -> Iterator[Record]:
+    """The records of a batch, one by one."""
+    time = batch.time.tolist()
+    population = [None] * len(batch) if batch.population is None else batch.population.tolist()
+    for i, key in enumerate(batch.key.tolist()):
+        # A copy, so that a record does not keep the whole batch alive.
+        yield Record(batch.names[key], time[i], np.array(batch.values[i]), population[i], batch.group)
