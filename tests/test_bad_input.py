@@ -176,7 +176,7 @@ FATAL = {
     "more than max_rejected": (
         HEADER + GOOD + "1,x,3,4\n" * 3,
         {"max_rejected": 2},
-        "3 records were rejected",
+        "records were rejected, more than max_rejected: 2",
     ),
     "one step": (HEADER + "1,0,3,4\n2,0,3,4\n", {}, "no two records are one step apart"),
     "steps far apart": (HEADER + "1,0,3,4\n" + f"2,{2**62},3,4\n", {}, "check the time column and its step"),
