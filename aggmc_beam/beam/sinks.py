@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import os
 import uuid
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from typing import Any
 
 import apache_beam as beam
 import polars as pl
 from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import GoogleCloudOptions
 
 from aggmc_beam.beam.files import is_local
 from aggmc_beam.config import Output
+from aggmc_beam.errors import InputError
 from aggmc_beam.result import Estimate
 
 ESTIMATES, REJECTED = "estimates", "rejected"
+#: Seconds between load jobs of a stream: BigQuery takes 1,500 a day for a table.
+LOAD_EVERY = 60
+#: How often rows that BigQuery refuses are sent again. Pauses double, three to seven minutes in all, since
+#: a new table may be unknown to streaming inserts for two.
+INSERT_RETRIES = 11
 _ENTRY = (
     ("from_state", "STRING"),
     ("to_state", "STRING"),
@@ -77,10 +87,13 @@ def table_row(estimate: Estimate) -> dict[str, Any]:
 
 
 def table_schema() -> dict[str, Any]:
-    """The BigQuery schema of `table_row`."""
-    entry = [{"name": n, "type": t, "mode": "NULLABLE"} for n, t in _ENTRY]
-    fields: list[dict[str, Any]] = [{"name": n, "type": t, "mode": "NULLABLE"} for n, t in _COLUMNS]
-    return {"fields": [*fields, {"name": "entries", "type": "RECORD", "mode": "REPEATED", "fields": entry}]}
+    """The schema of the BigQuery table: the columns of `table_row`, and when the row was `written`."""
+
+    def nullable(columns: tuple[tuple[str, str], ...]) -> list[dict[str, Any]]:
+        return [{"name": name, "type": kind, "mode": "NULLABLE"} for name, kind in columns]
+
+    entries = {"name": "entries", "type": "RECORD", "mode": "REPEATED", "fields": nullable(_ENTRY)}
+    return {"fields": [*nullable(_COLUMNS), entries, *nullable((("written", "TIMESTAMP"),))]}
 
 
 def parquet_frame(estimates: list[Estimate]) -> pl.DataFrame:
@@ -93,7 +106,11 @@ def parquet_frame(estimates: list[Estimate]) -> pl.DataFrame:
 
 class Append(beam.DoFn):  # type: ignore[misc]
     """Elements to files of a directory, a bundle at a time: lines are appended to one file on this
-    machine; elsewhere, and for Parquet, each bundle makes a file of its own."""
+    machine; elsewhere, and for Parquet, each bundle makes a file of its own.
+
+    A bundle that fails has written nothing. One that is repeated after it was written repeats its lines
+    in a local file; files of estimates are named by their content, so they are only written over.
+    """
 
     def __init__(self, directory: str, name: str, parquet: bool = False) -> None:
         self.directory, self.name, self.parquet = directory, name, parquet
@@ -109,23 +126,48 @@ class Append(beam.DoFn):  # type: ignore[misc]
             return
         if is_local(self.directory):
             os.makedirs(self.directory, exist_ok=True)
-        if self.parquet:
-            self._write_parquet()
-            return
         data = "".join(f"{line(e)}\n" for e in self.waiting).encode()
-        if is_local(self.directory):
-            with open(os.path.join(self.directory, f"{self.name}.jsonl"), "ab") as stream:
-                stream.write(data)
+        if is_local(self.directory) and not self.parquet:
+            append(os.path.join(self.directory, f"{self.name}.jsonl"), data)
             return
-        with FileSystems.create(self._fresh("jsonl")) as stream:
-            stream.write(data)
-
-    def _write_parquet(self) -> None:
-        with FileSystems.create(self._fresh("parquet")) as stream:
+        # Two bundles may reject the same garbage, but no two make the same estimate.
+        name = hashlib.sha256(data).hexdigest()[:32] if self.name == ESTIMATES else uuid.uuid4().hex
+        suffix = "parquet" if self.parquet else "jsonl"
+        if self.parquet:
+            stream = io.BytesIO()
             parquet_frame(self.waiting).write_parquet(stream)
+            data = stream.getvalue()
+        store(FileSystems.join(self.directory, f"{self.name}-{name}.{suffix}"), data)
 
-    def _fresh(self, suffix: str) -> str:
-        return str(FileSystems.join(self.directory, f"{self.name}-{uuid.uuid4().hex}.{suffix}"))
+
+def append(path: str, data: bytes) -> None:
+    """Add to the end of a file: all of the data, or nothing and an error."""
+    with open(path, "ab", buffering=0) as stream:
+        end = stream.seek(0, os.SEEK_END)
+        try:
+            written = stream.write(data)
+            if written != len(data):
+                raise OSError(f"{path}: only {written} of {len(data)} bytes could be written")
+        except OSError:
+            stream.truncate(end)
+            raise
+
+
+def store(path: str, data: bytes) -> None:
+    """A whole file, on any filesystem that Beam knows; one on this machine is never seen half written."""
+    if not is_local(path):
+        with FileSystems.create(path) as stream:
+            stream.write(data)
+        return
+    aside = os.path.join(os.path.dirname(path), f".{uuid.uuid4().hex}")
+    try:
+        with open(aside, "wb") as near:
+            near.write(data)
+        os.replace(aside, path)
+    except OSError:
+        if os.path.exists(aside):
+            os.remove(aside)
+        raise
 
 
 def line(element: Any) -> str:
@@ -148,12 +190,13 @@ class WriteEstimates(beam.PTransform):  # type: ignore[misc]
         if self.files and output.parquet:
             _ = estimates | "Parquet" >> beam.ParDo(Append(output.directory, ESTIMATES, parquet=True))
         if output.pubsub is not None:
-            from apache_beam.io.gcp.pubsub import WriteToPubSub
-
             messages = estimates | "Messages" >> beam.Map(_message).with_output_types(bytes)
-            _ = messages | "Pub/Sub" >> WriteToPubSub(output.pubsub)
+            _ = messages | "Pub/Sub" >> pubsub(output.pubsub)
         if output.bigquery is not None:
-            _ = estimates | "Rows" >> beam.Map(table_row) | "BigQuery" >> bigquery(output, self.streaming)
+            sink = bigquery(output, self.streaming, estimates.pipeline.options.view_as(GoogleCloudOptions))
+            result = estimates | "Rows" >> beam.Map(_stamped_row) | "BigQuery" >> sink
+            if sink.method == sink.Method.STREAMING_INSERTS:
+                _ = result.failed_rows_with_errors | "Refused" >> beam.Map(_refuse)
         return estimates
 
 
@@ -161,23 +204,64 @@ def _message(estimate: Estimate) -> bytes:
     return line(estimate).encode()
 
 
-def bigquery(output: Output, streaming: bool) -> Any:
-    """The sink of a table: rows are streamed from a stream, and loaded from files."""
-    from apache_beam.io.gcp.bigquery import BigQueryDisposition, WriteToBigQuery
+def _stamped_row(estimate: Estimate) -> dict[str, Any]:
+    return {**table_row(estimate), "written": datetime.now(timezone.utc).isoformat()}
 
-    way = WriteToBigQuery.Method
-    chosen = {"auto": way.STREAMING_INSERTS if streaming else way.FILE_LOADS, "load": way.FILE_LOADS}
-    chosen["stream"] = way.STREAMING_INSERTS
-    method = chosen[output.bigquery_method]
-    load_every = 60 if streaming and method == way.FILE_LOADS else None
-    return WriteToBigQuery(
-        output.bigquery,
-        schema=table_schema(),
-        method=method,
-        triggering_frequency=load_every,
-        create_disposition=BigQueryDisposition.CREATE_IF_NEEDED,
-        write_disposition=BigQueryDisposition.WRITE_APPEND,
+
+def _refuse(failed: tuple[str, dict[str, Any], list[dict[str, Any]]]) -> None:
+    table, _, errors = failed
+    why = errors if isinstance(errors, str) else "; ".join(str(e.get("message", e)) for e in errors)
+    raise InputError(
+        f"BigQuery refused a row of {table}: {why}; the table must have the columns of "
+        "aggmc_beam.beam.sinks.table_schema(), or not exist yet"
     )
+
+
+def pubsub(topic: str) -> Any:
+    """The sink of a topic: one message for each estimate, in the JSON that `Estimate.from_json` reads."""
+    try:
+        import google.cloud.pubsub_v1  # noqa: F401 - else it would be missed by workers only
+        from apache_beam.io.gcp.pubsub import WriteToPubSub
+    except ImportError as error:
+        raise InputError("output.pubsub needs Google's clients: pip install 'aggmc-beam[gcp]'") from error
+    try:
+        return WriteToPubSub(topic)
+    except ValueError as error:
+        raise InputError(f"output.pubsub is {topic!r}, not projects/P/topics/T: {error}") from error
+
+
+def bigquery(output: Output, streaming: bool, options: GoogleCloudOptions) -> Any:
+    """The sink of a table. Unless the config says how, rows of a stream are streamed, others loaded."""
+    try:
+        import google.cloud.bigquery  # noqa: F401
+        from apache_beam.io.gcp.bigquery import BigQueryDisposition, WriteToBigQuery
+    except ImportError as error:
+        raise InputError("output.bigquery needs Google's clients: pip install 'aggmc-beam[gcp]'") from error
+
+    load = output.bigquery_method == "load" or (output.bigquery_method == "auto" and not streaming)
+    if load and not (options.temp_location or "").startswith("gs://"):
+        raise InputError(
+            "load jobs of output.bigquery need Cloud Storage: add --temp_location=gs://BUCKET/PATH to Beam's "
+            "options, or set output.bigquery_method: stream"
+        )
+    try:
+        sink = WriteToBigQuery(
+            output.bigquery,
+            schema=table_schema(),
+            method=WriteToBigQuery.Method.FILE_LOADS if load else WriteToBigQuery.Method.STREAMING_INSERTS,
+            triggering_frequency=LOAD_EVERY if streaming and load else None,
+            max_retries=INSERT_RETRIES,
+            create_disposition=BigQueryDisposition.CREATE_IF_NEEDED,
+            write_disposition=BigQueryDisposition.WRITE_APPEND,
+        )
+    except ValueError as error:
+        raise InputError(f"output.bigquery is {output.bigquery!r}, not project:dataset.table") from error
+    if sink.table_reference.projectId is None and options.project is None:
+        raise InputError(
+            f"output.bigquery names no project: write project:{output.bigquery}, or add --project=PROJECT to "
+            "Beam's options"
+        )
+    return sink
 
 
 class WriteRejected(beam.PTransform):  # type: ignore[misc]
