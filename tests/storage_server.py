@@ -79,6 +79,6 @@ class StorageServer(RestServer):
             "name": name,
             "size": str(len(data)),
             "generation": "1",
-            "updated": datetime.now(timezone.utc).isoformat(),
+            "updated": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "crc32c": base64.b64encode(google_crc32c.Checksum(data).digest()).decode(),
         }

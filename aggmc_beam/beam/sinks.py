@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import io
 import json
 import os
@@ -217,13 +218,19 @@ def _refuse(failed: tuple[str, dict[str, Any], list[dict[str, Any]]]) -> None:
     )
 
 
+def _need_client(key: str, module: str) -> None:
+    """Beam itself would miss the client on the workers only."""
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        raise InputError(f"output.{key} needs Google's clients: pip install 'aggmc-beam[gcp]'") from error
+
+
 def pubsub(topic: str) -> Any:
     """The sink of a topic: one message for each estimate, in the JSON that `Estimate.from_json` reads."""
-    try:
-        import google.cloud.pubsub_v1  # noqa: F401 - else it would be missed by workers only
-        from apache_beam.io.gcp.pubsub import WriteToPubSub
-    except ImportError as error:
-        raise InputError("output.pubsub needs Google's clients: pip install 'aggmc-beam[gcp]'") from error
+    _need_client("pubsub", "google.cloud.pubsub_v1")
+    from apache_beam.io.gcp.pubsub import WriteToPubSub
+
     try:
         return WriteToPubSub(topic)
     except ValueError as error:
@@ -232,11 +239,8 @@ def pubsub(topic: str) -> Any:
 
 def bigquery(output: Output, streaming: bool, options: GoogleCloudOptions) -> Any:
     """The sink of a table. Unless the config says how, rows of a stream are streamed, others loaded."""
-    try:
-        import google.cloud.bigquery  # noqa: F401
-        from apache_beam.io.gcp.bigquery import BigQueryDisposition, WriteToBigQuery
-    except ImportError as error:
-        raise InputError("output.bigquery needs Google's clients: pip install 'aggmc-beam[gcp]'") from error
+    _need_client("bigquery", "google.cloud.bigquery")
+    from apache_beam.io.gcp.bigquery import BigQueryDisposition, WriteToBigQuery
 
     load = output.bigquery_method == "load" or (output.bigquery_method == "auto" and not streaming)
     if load and not (options.temp_location or "").startswith("gs://"):

@@ -1,0 +1,98 @@
+"""Input and output on a filesystem that is not this machine's: Cloud Storage, with Google's client."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import frames
+import polars as pl
+import pytest
+from google_services import cloud_storage
+
+import aggmc_beam as am
+from aggmc_beam.beam import run as beam_run
+from aggmc_beam.beam.files import find_files, open_plan, read_file
+from aggmc_beam.config import read_config
+from aggmc_beam.errors import InputError
+from aggmc_beam.local import output
+from aggmc_beam.local import run as run_locally
+
+pytest.importorskip("google.cloud.storage", reason="Google's clients are not installed")
+FORMATS = ("csv", "jsonl", "parquet")
+
+
+@pytest.fixture
+def storage(monkeypatch):
+    with cloud_storage(monkeypatch) as server:
+        yield server
+
+
+def uploaded(storage, tmp_path):
+    """Records in a file of each format, here and there."""
+    frame = frames.wide(frames.counts(K=6, T=30))
+    for i, suffix in enumerate(FORMATS):
+        path = frames.save(frame[i::3], tmp_path / f"data{i}.{suffix}")
+        storage.objects[f"gs://bucket/in/{path.name}"] = path.read_bytes()
+    return tmp_path
+
+
+def lines(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_far_files_give_what_near_ones_give_and_all_output_is_written_far(storage, tmp_path):
+    near = uploaded(storage, tmp_path)
+    wrong = b'{"realization": 1, "time": "x", "home": 1, "work": 2, "\xc3\xbcnterwegs": 3}\n'
+    storage.objects["gs://bucket/in/data1.jsonl"] += wrong
+    (near / "data1.jsonl").write_bytes(storage.objects["gs://bucket/in/data1.jsonl"])
+    storage.objects["gs://bucket/in/data3.csv"] = b""
+    (near / "data3.csv").touch()
+    wanted = {"moments": True, "report": True, "parquet": True}
+    given = frames.config("gs://bucket/in/data*", output={"directory": "gs://bucket/out/", **wanted})
+    beam_run.run(read_config(given), given)
+    here = frames.config(near / "data*", output={"directory": str(tmp_path / "out"), **wanted})
+    expected = run_locally(read_config(here))
+    output.write(expected, read_config(here), here)
+
+    far = {Path(path).name: data for path, data in storage.objects.items() if path.startswith("gs://bucket/out/")}
+    assert far.keys() == {
+        "estimates.jsonl",
+        "estimates.parquet",
+        "moments.aggmc",
+        "rejected.jsonl",
+        "report.html",
+        "run.json",
+    }
+    [found] = lines(far["estimates.jsonl"].decode())
+    [best] = [e.to_dict() for e in expected.estimates]
+    assert found["counts"] == best["counts"]
+    for i, row in enumerate(best["transition_matrix"]):
+        assert found["transition_matrix"][i] == pytest.approx(row, abs=1e-10)
+    [refused] = lines(far["rejected.jsonl"].decode())
+    [same] = lines((tmp_path / "out/rejected.jsonl").read_text(encoding="utf-8"))
+    assert refused["source"] | {"file": ""} == same["source"] | {"file": ""}
+    assert refused["record"] == same["record"]
+    assert pl.read_parquet(far["estimates.parquet"])["details"].to_list() == [json.dumps(found, ensure_ascii=False)]
+    (tmp_path / "moments.aggmc").write_bytes(far["moments.aggmc"])
+    again = am.estimate(tmp_path / "moments.aggmc", noise=am.Binomial(0.5), population=200, estimator="mom")
+    assert again.transition_matrix == pytest.approx(expected.estimates[0].transition_matrix)
+    assert json.loads(far["run.json"])["ledger"]["files"] == 4
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_a_far_file_of_each_format_is_read_as_the_near_one(suffix, storage, tmp_path):
+    near = uploaded(storage, tmp_path)
+    found = []
+    for place in ("gs://bucket/in", near):
+        plan, files = open_plan(read_config(frames.config(f"{place}/*.{suffix}")))
+        [reading] = read_file(plan, files[0])
+        [batch] = reading.batches
+        found.append((batch.names, batch.key.tolist(), batch.time.tolist(), batch.values.tolist(), reading.rows))
+    assert found[0] == found[1]
+    assert found[0][-1] == 60
+
+
+def test_far_files_that_are_not_there_are_told(storage):
+    with pytest.raises(InputError, match="no file matches 'gs://bucket/none\\*.csv'"):
+        find_files(read_config(frames.config("gs://bucket/none*.csv")))
