@@ -46,8 +46,7 @@ def test_far_files_give_what_near_ones_give_and_all_output_is_written_far(storag
     wrong = b'{"realization": 1, "time": "x", "home": 1, "work": 2, "\xc3\xbcnterwegs": 3}\n'
     storage.objects["gs://bucket/in/data1.jsonl"] += wrong
     (near / "data1.jsonl").write_bytes(storage.objects["gs://bucket/in/data1.jsonl"])
-    storage.objects["gs://bucket/in/data3.csv"] = b""
-    (near / "data3.csv").touch()
+    storage.objects["gs://bucket/in/data.csv"] = b""
     wanted = {"moments": True, "report": True, "parquet": True}
     given = frames.config("gs://bucket/in/data*", output={"directory": "gs://bucket/out/", **wanted})
     beam_run.run(read_config(given), given)
@@ -55,7 +54,9 @@ def test_far_files_give_what_near_ones_give_and_all_output_is_written_far(storag
     expected = run_locally(read_config(here))
     output.write(expected, read_config(here), here)
 
-    far = {Path(path).name: data for path, data in storage.objects.items() if path.startswith("gs://bucket/out/")}
+    far = {
+        Path(path).name: data for path, data in storage.objects.items() if path.startswith("gs://bucket/out/")
+    }
     assert far.keys() == {
         "estimates.jsonl",
         "estimates.parquet",
@@ -71,9 +72,11 @@ def test_far_files_give_what_near_ones_give_and_all_output_is_written_far(storag
         assert found["transition_matrix"][i] == pytest.approx(row, abs=1e-10)
     [refused] = lines(far["rejected.jsonl"].decode())
     [same] = lines((tmp_path / "out/rejected.jsonl").read_text(encoding="utf-8"))
-    assert refused["source"] | {"file": ""} == same["source"] | {"file": ""}
+    assert refused["source"] == {**same["source"], "file": "gs://bucket/in/data1.jsonl"}
     assert refused["record"] == same["record"]
-    assert pl.read_parquet(far["estimates.parquet"])["details"].to_list() == [json.dumps(found, ensure_ascii=False)]
+    assert pl.read_parquet(far["estimates.parquet"])["details"].to_list() == [
+        json.dumps(found, ensure_ascii=False)
+    ]
     (tmp_path / "moments.aggmc").write_bytes(far["moments.aggmc"])
     again = am.estimate(tmp_path / "moments.aggmc", noise=am.Binomial(0.5), population=200, estimator="mom")
     assert again.transition_matrix == pytest.approx(expected.estimates[0].transition_matrix)
@@ -88,7 +91,9 @@ def test_a_far_file_of_each_format_is_read_as_the_near_one(suffix, storage, tmp_
         plan, files = open_plan(read_config(frames.config(f"{place}/*.{suffix}")))
         [reading] = read_file(plan, files[0])
         [batch] = reading.batches
-        found.append((batch.names, batch.key.tolist(), batch.time.tolist(), batch.values.tolist(), reading.rows))
+        found.append(
+            (batch.names, batch.key.tolist(), batch.time.tolist(), batch.values.tolist(), reading.rows)
+        )
     assert found[0] == found[1]
     assert found[0][-1] == 60
 
@@ -96,3 +101,12 @@ def test_a_far_file_of_each_format_is_read_as_the_near_one(suffix, storage, tmp_
 def test_far_files_that_are_not_there_are_told(storage):
     with pytest.raises(InputError, match="no file matches 'gs://bucket/none\\*.csv'"):
         find_files(read_config(frames.config("gs://bucket/none*.csv")))
+
+
+def test_an_error_in_a_far_file_names_the_file_and_not_its_copy(storage):
+    storage.objects["gs://bucket/in/a.csv"] = b"realization,time,home\n1,2,3\n"
+    with pytest.raises(InputError, match=r"^gs://bucket/in/a.csv has neither a column 'counts'"):
+        open_plan(read_config(frames.config("gs://bucket/in/*.csv")))
+    storage.objects["gs://bucket/in/a.csv"] = b""
+    with pytest.raises(InputError, match="all input is empty: gs://bucket/in/a.csv"):
+        open_plan(read_config(frames.config("gs://bucket/in/*.csv")))

@@ -65,11 +65,12 @@ def open_plan(config: Config) -> tuple[Plan, list[File]]:
         input = config.input
         sources = open_files([f.path for f in files], input.format, input.separator)
         return Plan(config, [], find_schema(config, sources)), files
-    # Far files are opened by workers; the first one shows the columns.
-    with opened(config, files[0]) as source:
-        if source is None:
-            raise InputError(f"{files[0].path} is empty")
-        return Plan(config, [], find_schema(config, [source])), files
+    # Far files are opened by workers; the first one with content shows the columns.
+    for file in files:
+        with opened(config, file) as source:
+            if source is not None:
+                return Plan(config, [], find_schema(config, [source])), files
+    raise InputError(f"all input is empty: {', '.join(f.path for f in files[:3])}")
 
 
 @contextmanager
@@ -82,7 +83,11 @@ def opened(config: Config, file: File) -> Iterator[Source | None]:
         copy = os.path.join(directory, os.path.basename(file.path))
         with FileSystems.open(file.path) as far, open(copy, "wb") as near:
             shutil.copyfileobj(far, near, 1 << 20)
-        yield _source(config, copy)
+        try:
+            yield _source(config, copy)
+        except InputError as error:
+            # Nobody knows the copy.
+            raise InputError(str(error).replace(copy, file.path)) from error
 
 
 def _source(config: Config, path: str) -> Source | None:
