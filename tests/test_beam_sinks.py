@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import sys
 import time
 from functools import cache
+from pathlib import Path
 
 import apache_beam as beam
 import frames
@@ -282,3 +284,26 @@ def test_a_repeated_bundle_makes_no_second_file_of_estimates(storage, tmp_path):
     assert sorted(pl.read_parquet(path)["refresh"][0] for path in tmp_path.iterdir()) == [1, 2]
     assert len([path for path in storage.objects if "estimates" in path]) == 2
     assert len([path for path in storage.objects if "rejected" in path]) == 3
+
+
+def test_the_query_in_the_docs_finds_the_newest_estimates():
+    text = (Path(__file__).parent.parent / "docs/beam.md").read_text(encoding="utf-8")
+    [query] = re.findall(r"SELECT \* FROM dataset.estimates.*? = 1", text, re.DOTALL)
+    window = {"start": 0, "end": 5}
+    made_in_order = [
+        made(7, group={"a": "x"}),
+        made(8, group={"a": "x"}),
+        made(8, group={"a": "x"}),
+        made(1, group={"a": "x"}),  # of a job that was started anew
+        made(2, group={"a": "y"}),
+        made(3, group={"a": "y"}, window=window),
+        made(4, group={"a": "y"}, cell=1),
+    ]
+    frame = sinks.parquet_frame(made_in_order).with_row_index("written")
+    found = pl.SQLContext(estimates=frame).execute(
+        query.replace("`", '"').replace("dataset.", ""), eager=True
+    )
+    kept = {(row["group"], row["window_end"], row["cell"], row["refresh"]) for row in found.to_dicts()}
+    x, y = '{"a": "x"}', '{"a": "y"}'
+    assert len(found) == 4
+    assert kept == {(x, None, None, 1), (y, None, None, 2), (y, "5", None, 3), (y, None, 1, 4)}
