@@ -98,7 +98,10 @@ class Server:
 
 def _handler(method, request):
     def serve(message, context):
-        return method(message)
+        try:
+            return method(message)
+        except KeyError as error:
+            context.abort(grpc.StatusCode.NOT_FOUND, f"Resource not found: {error.args[0]}")
 
     def encode(answer):
         return (

@@ -18,7 +18,6 @@ from aggmc_beam.errors import InputError
 from aggmc_beam.local import output
 from aggmc_beam.local import run as run_locally
 
-pytest.importorskip("google.cloud.storage", reason="Google's clients are not installed")
 FORMATS = ("csv", "jsonl", "parquet")
 
 

@@ -16,6 +16,8 @@ import polars as pl
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.test_stream import TestStream as Arrivals
+from google.api_core.exceptions import NotFound
+from google.cloud import pubsub_v1
 from google_services import big_query, cloud_storage, pub_sub
 
 import aggmc_beam as am
@@ -24,7 +26,6 @@ from aggmc_beam.beam import sinks
 from aggmc_beam.config import Output, read_config
 from aggmc_beam.errors import InputError
 
-pubsub_v1 = pytest.importorskip("google.cloud.pubsub_v1", reason="Google's clients are not installed")
 TABLE = "aggmc-test:results.estimates"
 TOPIC, SUBSCRIPTION = "projects/aggmc-test/topics/out", "projects/aggmc-test/subscriptions/out"
 IN, FROM = "projects/aggmc-test/topics/in", "projects/aggmc-test/subscriptions/in"
@@ -237,6 +238,11 @@ def test_a_table_with_other_columns_fails_the_run_and_says_what_is_wrong(bigquer
 def test_a_sink_that_cannot_work_is_refused_before_anything_is_read(output, reason, tmp_path):
     with pytest.raises(InputError, match=reason):
         bounded(tmp_path, **output)
+
+
+def test_a_topic_that_does_not_exist_fails_the_run_and_is_named(pubsub):
+    with pytest.raises(NotFound, match="projects/aggmc-test/topics/none"):
+        sent([made(1)], pubsub="projects/aggmc-test/topics/none")
 
 
 @pytest.mark.parametrize("sink", ["pubsub", "bigquery"])
