@@ -17,6 +17,7 @@ from aggmc_beam.config.reader import read_yaml
 from aggmc_beam.config.special import NoiseKind
 from aggmc_beam.errors import InputError
 from aggmc_beam.fitting import Settings
+from aggmc_beam.ledger import Ledger
 from aggmc_beam.local import checking, output, simulated
 from aggmc_beam.local.engine import Plan, check_local, estimate_groups, listed, run_plan
 from aggmc_beam.noise import Noise, noise_from_dict
@@ -105,15 +106,15 @@ def _print_result(
     results: Mapping[tuple[str, ...], Any],
     ledger: dict[str, Any],
 ) -> None:
+    print(f"{config.name}: {Ledger(**ledger['rows'])}.")
     print(
-        f"{config.name}: {ledger['records']:,} records of {ledger['realizations']:,} realizations, "
-        f"{ledger['pairs']:,} pairs; {ledger['duplicates']:,} duplicates, {ledger['gaps']:,} gaps, "
-        f"{ledger['rejected']:,} rejected."
+        f"The sums hold {ledger['records']:,} records of {ledger['realizations']:,} realizations, "
+        f"{ledger['pairs']:,} pairs, {ledger['gaps']:,} gaps."
     )
     if ledger["filled_with_zero"]:
         print(f"{ledger['filled_with_zero']:,} states without a row were taken as zero (input.absent).")
     if ledger["conflicting"]:
-        print(f"{ledger['conflicting']:,} duplicates had other counts than the record that was kept.")
+        print(f"{ledger['conflicting']:,} duplicates have other counts than the record that was kept.")
     for number, (group, found) in enumerate(results.items()):
         if number == MANY:
             print(f"\n... and {len(results) - MANY} more groups, see {output.ESTIMATES}")

@@ -190,6 +190,14 @@ def test_a_run_without_estimates_still_has_its_ledger():
     assert "rejected 12" in text
 
 
+def test_the_balance_of_a_run_is_told_in_a_sentence():
+    rows = {"read": 1200, "used": 1100, "duplicate": 60, "rejected": 30, "late": 10}
+    told = "1,200 rows read: 1,100 used, 60 duplicate, 30 rejected, 10 late."
+    assert told in seen([], None, {"rows": rows})
+    for other in ({**rows, "read": "many"}, 12, {"read": 12}):
+        assert "rows read" not in seen([], None, {"rows": other})
+
+
 @pytest.mark.parametrize(
     ("estimates", "limit"),
     [

@@ -61,7 +61,6 @@ class Spread(beam.DoFn):  # type: ignore[misc]
         self.plan, self.shards = plan, shards
 
     def process(self, batch: Batch) -> Iterator[tuple[str, Batch]]:
-        counter("records").inc(len(batch))
         for (shard, stretch), part in split(self.plan, batch, self.shards):
             yield json.dumps([batch.group, shard, stretch], ensure_ascii=False), part
 
@@ -81,12 +80,9 @@ class SumKey(beam.DoFn):  # type: ignore[misc]
         batches = list(found)
         summed = sum_batches(self.plan, group, batches, reach[group_key(group)].extent)
         yield json.dumps([group, shard], ensure_ascii=False), summed.sums
-        total = summed.sums.digest.total
-        counter("duplicates").inc(total.counts.duplicates)
-        noticed = {**summed.noticed, "rejected": len(summed.refused)}
-        if not self.files:  # of files, rows are counted where they are read
-            noticed["rows"] = sum(len(batch) for batch in batches)
-        yield beam.pvalue.TaggedOutput(NOTICED, noticed)
+        for name in ("used", "duplicate", "rejected"):
+            counter(name).inc(summed.noticed[name])
+        yield beam.pvalue.TaggedOutput(NOTICED, summed.noticed)
         yield from self._set_aside(group, batches, summed)
 
     def _set_aside(self, group: Group, batches: list[Batch], summed: Summed) -> Iterator[Any]:

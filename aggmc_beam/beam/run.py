@@ -41,9 +41,11 @@ from aggmc_beam.beam.values import Batch, Reach
 from aggmc_beam.beam.watch import WatchFiles
 from aggmc_beam.config import Config, Input
 from aggmc_beam.errors import InputError
+from aggmc_beam.ledger import Ledger
 from aggmc_beam.local import output
 from aggmc_beam.local.engine import Plan, Result
 from aggmc_beam.local.explain import Rejection, explain
+from aggmc_beam.local.unchanged import check_unchanged, stamps
 from aggmc_beam.result import Estimate
 from aggmc_beam.saved import Sums
 
@@ -189,7 +191,7 @@ class ReadFile(beam.DoFn):  # type: ignore[misc]
                 yield beam.pvalue.TaggedOutput(PLACES, (file, (row, "")))
             counter("rejected").inc(len(reading.refused))
             yield beam.pvalue.TaggedOutput(NOTICED, {"rejected": len(reading.refused), "rows": reading.rows})
-        counter("rows").inc(rows)
+        counter("read").inc(rows)
 
 
 class Explain(beam.DoFn):  # type: ignore[misc]
@@ -214,6 +216,7 @@ class WriteRun(beam.DoFn):  # type: ignore[misc]
 
     def __init__(self, plan: Plan, given: dict[str, Any], paths: list[str]) -> None:
         self.plan, self.given, self.paths = plan, given, paths
+        self.stamps = stamps(filter(is_local, paths))
 
     def process(
         self,
@@ -226,6 +229,7 @@ class WriteRun(beam.DoFn):  # type: ignore[misc]
         reach: dict[str, Reach],
     ) -> None:
         plan = self.plan
+        check_unchanged(self.stamps)
         check_limit(plan, noticed)
         order = sorted(reach, key=lambda key: reach[key].place)
         groups = dict(sums)
@@ -239,7 +243,7 @@ class WriteRun(beam.DoFn):  # type: ignore[misc]
             raise InputError(first if alone else f"no group has enough data; the first one: {first}")
         ledger = {
             "files": len(self.paths),
-            "rows": noticed.get("rows", 0),
+            "rows": self._rows(noticed, used).to_dict(),
             "sorted": False,
             "records": used,
             "pairs": sum(m.pairs for m in totals),
@@ -260,6 +264,13 @@ class WriteRun(beam.DoFn):  # type: ignore[misc]
             kept = [with_noticed(kept[0], noticed)] if len(order) == 1 else kept
             saved = replace(saved, groups=kept)
         write(Result(estimates, {}, saved, ledger, _sorted(rejections, self.paths)), plan.config, self.given)
+
+    def _rows(self, noticed: dict[str, int], records: int) -> Ledger:
+        """What became of every row; `Unbalanced` if one was lost. Where a row is a record, the sums tell
+        how many were used."""
+        used = records if self.plan.schema.state is None else noticed["used"]
+        ends = (noticed.get(name, 0) for name in ("duplicate", "rejected"))
+        return Ledger(noticed.get("rows", 0), used, *ends).check()
 
 
 def _name(key: str) -> str:

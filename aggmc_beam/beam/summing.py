@@ -93,11 +93,14 @@ def sum_batches(plan: Plan, group: Group, batches: Iterable[Batch], extent: Exte
         "conflicting": refused.conflicting,
         "filled_with_zero": refused.filled,
         "incomplete": refused.incomplete,
+        "rejected": refused.number,
+        "used": total.used,
+        "duplicate": total.duplicate + refused.duplicate,
     }
     return Summed(
         total.saved().groups[0],
         np.concatenate([none, *refused.places]),
-        total.reasons,
+        refused.reasons,
         np.concatenate([none, *total.conflicts]),
         noticed,
     )

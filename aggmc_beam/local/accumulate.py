@@ -26,7 +26,7 @@ ONE, COLUMN, TOTALS = "one", "column", "totals"
 
 @dataclass
 class Accumulator:
-    """Sums of all groups so far. `plan` gives the jackknife rule of a group not met before."""
+    """Sums of all groups so far."""
 
     schema: Schema
     chain: Chain
@@ -39,7 +39,9 @@ class Accumulator:
     digests: list[Digest] = field(default_factory=list)
     rules: list[Replicates] = field(default_factory=list)
     known: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    reasons: dict[tuple[int, int], str] = field(default_factory=dict)
+    used: int = 0
+    duplicate: int = 0
+    """Rows that entered the sums, and rows of records that had been met."""
     conflicts: list[np.ndarray] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -71,6 +73,11 @@ class Accumulator:
             self.digests.append(Digest.zero(len(self.schema.states)))
             self.rules.append(rule(self.chain, extent.realizations, steps, extent.first, replicates, block))
 
+    @property
+    def records(self) -> int:
+        """How many records are in the sums, those of earlier runs included."""
+        return sum(digest.total.records for digest in self.digests)
+
     def take(self, records: Records) -> None:
         records, N = self._populations(records)
         if not len(records.key):
@@ -79,6 +86,9 @@ class Accumulator:
         weight = N if self.preparation.weighted else None
         taken = self.tracks.take(records.key, records.time, values, weight)
         self._sum(taken.block, taken.firsts)
+        again = records.rows_of(taken.repeated)
+        self.used += records.rows_of(np.arange(len(records.key))) - again
+        self.duplicate += again
         if len(taken.repeated):
             self.count_duplicates(self.keys.group[records.key[taken.repeated]])
             self.conflicts.append(records.place[taken.conflicting])
@@ -123,11 +133,11 @@ class Accumulator:
             self._check_totals(records, expected)
         for at in np.flatnonzero(~same):
             place = (int(records.place[at, 0]), int(records.place[at, 1]))
-            self.reasons[place] = (
+            self.refused.reasons[place] = (
                 f"population {found[at]:g} differs from {expected[at]:g}, given before for realization "
                 f"{self.keys.realizations[records.key[at]]!r}"
             )
-        self.refused.add(records.place[~same])
+        self.refused.add(records.place[~same], rows=records.rows_of(np.flatnonzero(~same)))
         kept = np.flatnonzero(same)
         return records.part(kept), expected[kept]
 

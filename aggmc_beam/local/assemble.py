@@ -12,38 +12,54 @@ from aggmc_beam.local.sources import BROKEN, ROW
 from aggmc_beam.local.tidy import COUNT, FILE, KEY, POPULATION, STATE, TIME, VALUES, value_columns
 from aggmc_beam.records import Schema, good_rows
 
+SPOILED = "another row of its record cannot be used, so the record is not"
+INCOMPLETE = "its record has no row for some state, and input.absent is missing"
+
 
 @dataclass(frozen=True)
 class Records:
-    """Arrays over n records; `place` [n, 2] is the file's number and the row."""
+    """Arrays over n records; `place` [n, 2] is the file's number and the row, `rows` [n] how many rows of a
+    long table each is made of (None where a row is a record)."""
 
     key: np.ndarray
     time: np.ndarray
     counts: np.ndarray
     population: np.ndarray | None
     place: np.ndarray
+    rows: np.ndarray | None = None
 
-    def part(self, rows: np.ndarray) -> Records:
-        population = None if self.population is None else self.population[rows]
-        return Records(self.key[rows], self.time[rows], self.counts[rows], population, self.place[rows])
+    def part(self, at: np.ndarray) -> Records:
+        population = None if self.population is None else self.population[at]
+        rows = None if self.rows is None else self.rows[at]
+        return Records(self.key[at], self.time[at], self.counts[at], population, self.place[at], rows)
+
+    def rows_of(self, at: np.ndarray) -> int:
+        """How many rows some of the records are made of."""
+        return len(at) if self.rows is None else int(self.rows[at].sum())
 
 
 @dataclass
 class Refused:
-    """Places of rows that are not records, and counts of what else was noticed."""
+    """Places of rows that are not records, with reasons where the row alone does not tell; and counts of
+    what else was noticed. `number` counts refused rows, `duplicate` repeated rows within records."""
 
     places: list[np.ndarray] = field(default_factory=list)
+    reasons: dict[tuple[int, int], str] = field(default_factory=dict)
     number: int = 0
+    duplicate: int = 0
     filled: int = 0
     incomplete: int = 0
     conflicting: int = 0
     repeated: list[np.ndarray] = field(default_factory=list)
     """Keys of records whose rows came more than once, one entry for each repetition."""
 
-    def add(self, place: np.ndarray) -> None:
+    def add(self, place: np.ndarray, reason: str = "", rows: int | None = None) -> None:
+        """Refuse the rows at these places, or the `rows` of the records that begin there."""
         if len(place):
             self.places.append(place)
-            self.number += len(place)
+            self.number += len(place) if rows is None else rows
+            if reason:
+                self.reasons |= dict.fromkeys(map(tuple, place.tolist()), reason)
 
 
 def key_frame(batch: pl.DataFrame, groups: list[str], refused: Refused) -> pl.DataFrame:
@@ -151,15 +167,21 @@ class Long:
         differs = counts[cell] != rows.count[~bad]
         self.refused.conflicting += len(np.unique(cell[differs] // S))
         keep = ~np.isin(np.arange(len(heads)), record[bad])
+        self.refused.add(rows.place[~bad & ~keep[record]], SPOILED)
         short = (times == 0).any(1) & keep
         if self.absent == "missing":
             keep &= ~short
             self.refused.incomplete += int(short.sum())
+            self.refused.add(rows.place[short[record]], INCOMPLETE)
         else:
             self.refused.filled += int((times[short] == 0).sum())
         at = heads[keep]
         population = None if rows.population is None else rows.population[at]
-        return Records(rows.key[at], rows.time[at], counts.reshape(-1, S)[keep], population, rows.place[at])
+        distinct = (times[keep] > 0).sum(1)
+        self.refused.duplicate += int(times[keep].sum() - distinct.sum())
+        return Records(
+            rows.key[at], rows.time[at], counts.reshape(-1, S)[keep], population, rows.place[at], distinct
+        )
 
 
 @dataclass(frozen=True)

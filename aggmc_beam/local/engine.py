@@ -12,6 +12,7 @@ from aggmc_beam.config import Config
 from aggmc_beam.errors import InputError
 from aggmc_beam.fitting import Settings
 from aggmc_beam.limit import check_rejected
+from aggmc_beam.ledger import Ledger, Unbalanced
 from aggmc_beam.local.accumulate import COLUMN, ONE, TOTALS, Accumulator
 from aggmc_beam.local.assemble import Long, Records, Refused, Wide
 from aggmc_beam.local.explain import Rejection, explain
@@ -20,6 +21,7 @@ from aggmc_beam.local.layout import find_schema
 from aggmc_beam.local.sources import ROW, Source, open_files
 from aggmc_beam.local.survey import BATCH, Survey, batches, survey
 from aggmc_beam.local.tidy import FILE, KEY, TIME, group_columns, tidy
+from aggmc_beam.local.unchanged import Stamp, check_unchanged, stamps
 from aggmc_beam.moments import Counts
 from aggmc_beam.noise import Exact
 from aggmc_beam.prepare import Preparation
@@ -105,13 +107,17 @@ def run(config: Config, progress: Progress = no_progress) -> Result:
 
 
 def run_plan(plan: Plan, progress: Progress = no_progress) -> Result:
+    before = stamps(source.name for source in plan.sources)
     try:
-        return _run(plan, progress)
-    except pl.exceptions.PolarsError as error:
+        return _run(plan, progress, before)
+    except (pl.exceptions.PolarsError, Unbalanced) as error:
+        check_unchanged(before)
+        if isinstance(error, Unbalanced):
+            raise
         raise InputError(_culprit(plan, error)) from error
 
 
-def _run(plan: Plan, progress: Progress) -> Result:
+def _run(plan: Plan, progress: Progress, files: dict[str, Stamp | None]) -> Result:
     config = plan.config
     saved = None if config.input.resume is None else Saved.load(config.input.resume)
     frame = plan.frame
@@ -122,23 +128,26 @@ def _run(plan: Plan, progress: Progress) -> Result:
     sort = is_disordered(found, plan.schema)
     if sort:
         frame = frame.sort(*groups, KEY, TIME, FILE, ROW, nulls_last=True)
+    before = total.records
     for records in stream(plan, frame, total, found.rows, progress):
         total.take(records)
         check_rejected(total.refused.number, found.rows, config.max_rejected)
     refused = total.refused
     _count(total, refused)
     after = total.saved()
-    used = sum(s.digest.total.records for s in after.groups)
+    used = total.records
 
     def rejections() -> Iterator[Rejection]:
-        return explain(plan.sources, plan.schema, refused.places, total.reasons, total.conflicts)
+        yield from explain(plan.sources, plan.schema, refused.places, refused.reasons, total.conflicts)
+        check_unchanged(files)
 
+    check_unchanged(files)
     if not used:
         raise InputError(_nothing(found, rejections()))
     results, skipped = estimate_groups(after, plan.settings, plan.schema.clock)
     ledger = {
         "files": len(plan.sources),
-        "rows": found.rows,
+        "rows": _ledger(total, found.rows, used - before).to_dict(),
         "sorted": sort,
         "records": used,
         "pairs": sum(s.digest.total.pairs for s in after.groups),
@@ -153,6 +162,13 @@ def _run(plan: Plan, progress: Progress) -> Result:
         "skipped": skipped,
     }
     return Result(listed(results), results, after, ledger, rejections)
+
+
+def _ledger(total: Accumulator, read: int, records: int) -> Ledger:
+    """What became of every row of this run; `Unbalanced` if one was lost. Where a row is a record, the sums
+    tell how many were used."""
+    used = records if total.schema.state is None else total.used
+    return Ledger(read, used, total.duplicate + total.refused.duplicate, total.refused.number).check()
 
 
 def accumulator(plan: Plan, saved: Saved | None = None) -> Accumulator:

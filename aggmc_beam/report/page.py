@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from aggmc_beam.ledger import Ledger
 from aggmc_beam.report import figures
 from aggmc_beam.report.collection import Collection, Item, collect
 from aggmc_beam.report.markup import Markup, clean, join, tag
@@ -298,7 +299,16 @@ def _ledger(ledger: Mapping[str, Any] | None) -> Any:
         return ""
     body = [tag("tr", tag("td", key), tag("td", value, class_="number")) for key, value in rows(ledger)]
     table = tag("div", tag("table", tag("tbody", *body), id="ledger"), class_="scroll")
-    return tag("section", tag("h2", "The whole run"), table)
+    return tag("section", tag("h2", "The whole run"), _balance(ledger.get("rows")), table)
+
+
+def _balance(found: Any) -> Any:
+    """What became of every row, in a sentence, if the ledger tells."""
+    if not isinstance(found, Mapping) or set(found) != set(Ledger().to_dict()):
+        return ""
+    if not all(isinstance(number, int) for number in found.values()):
+        return ""
+    return tag("p", f"{Ledger(**found)}.", id="balance")
 
 
 def _config(config: Mapping[str, Any] | None) -> Any:
