@@ -93,14 +93,11 @@ def soak(directory: str, limit: float) -> int:
         "open files bounded": max(s[2] for s in summing.samples) <= summing.samples[0][2] + 16,
     }
     print(f"local engine: {ledger['records']:,} records of {ledger['realizations']:,} realizations in")
-    print(
-        f"  {ledger['files']} files, {ledger['rows']['read']:,} rows; {ledger['rows']['duplicate']:,} duplicates,"
-    )
+    again = ledger["rows"]["duplicate"]
+    print(f"  {ledger['files']} files, {ledger['rows']['read']:,} rows; {again:,} duplicates,")
     print(f"  {ledger['gaps']:,} gaps; {seconds:,.0f} s, {cpu:,.0f} s of processor time")
     print("  greatest relative error of a sum: " + ", ".join(f"{n} {e:.1e}" for n, e in errors.items()))
-    print(
-        f"  memory while summing: x{summing.growth():.2f} in the second half; {resident():,.0f} MB at the end"
-    )
+    print(f"  memory: x{summing.growth():.2f} in the second half; {resident():,.0f} MB at the end")
     print("\n".join(f"  {line}" for line in summing.table()))
     for name, holds in found.items():
         print(f"  {'ok  ' if holds else 'FAIL'} {name}")

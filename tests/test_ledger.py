@@ -1,0 +1,94 @@
+"""Every row that enters is in exactly one of used, duplicate, rejected, late: on every engine."""
+
+import json
+from unittest import mock
+
+import dirty
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from aggmc_beam.config import read_config
+from aggmc_beam.ledger import Ledger, Unbalanced
+from aggmc_beam.local import assemble, engine, output, run
+
+FEEDS = {
+    "seed": st.integers(0, 2**32 - 1),
+    "layout": st.sampled_from(["wide", "long"]),
+    "suffix": st.sampled_from(["csv", "jsonl", "parquet"]),
+    "grouped": st.booleans(),
+    "absent": st.sampled_from(["zero", "missing"]),
+}
+
+
+def local(feed, directory, parts=1, **more):
+    directory.mkdir(parents=True)
+    return run(read_config(feed.config(feed.write(directory, parts), **more)))
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(batch=st.sampled_from([1, 7, 100]), parts=st.integers(1, 3), **FEEDS)
+def test_the_local_engine_accounts_for_every_row(tmp_path_factory, batch, parts, **shape):
+    feed = dirty.make(**shape)
+    with mock.patch.object(engine, "BATCH", batch):
+        result = local(feed, tmp_path_factory.mktemp("ledger") / "in", parts)
+    expected, _ = dirty.account(feed)
+    assert result.ledger["rows"] == expected.check().to_dict()
+    told = [r.reason for r in result.rejections()]
+    conflicts = [reason for reason in told if "the first record was kept" in reason]
+    assert len(told) - len(conflicts) == expected.rejected
+    if feed.layout == "wide":
+        counts = [Ledger.of(e.counts) for e in result.estimates]
+        total = sum(counts, Ledger())
+        assert (total.used, total.duplicate) == (expected.used, expected.duplicate)
+        if not feed.grouped:
+            assert total == expected
+
+
+@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(again=st.booleans(), **FEEDS)
+def test_runs_that_resume_account_for_their_own_rows(tmp_path_factory, again, **shape):
+    whole = dirty.make(**shape)
+    place = tmp_path_factory.mktemp("resume")
+    half = len(whole.rows) // 2
+    days = [whole.rows[:half], whole.rows[half:], *([whole.rows] if again else [])]
+    known, used = set(), 0
+    for number, rows in enumerate(days):
+        feed = dirty.Feed(rows, whole.layout, whole.suffix, whole.grouped, whole.absent)
+        resume = {"input": {"resume": str(place / "moments.aggmc")}} if number else {}
+        result = local(feed, place / str(number), **resume)
+        expected, known = dirty.account(feed, known)
+        assert result.ledger["rows"] == expected.to_dict()
+        used += expected.used
+        if whole.layout == "wide":
+            assert result.ledger["records"] == used
+        result.saved.save(place / "moments.aggmc")
+
+
+CASES = [
+    {"seed": 1, "layout": "wide", "suffix": "csv", "grouped": True},
+    {"seed": 2, "layout": "long", "suffix": "jsonl", "absent": "missing"},
+    {"seed": 3, "layout": "long", "suffix": "parquet", "grouped": True},
+]
+
+
+@pytest.mark.parametrize("shape", CASES, ids=lambda s: f"{s['layout']}-{s['suffix']}")
+def test_a_beam_run_has_the_same_ledger(shape, tmp_path):
+    from aggmc_beam.beam import run as beam_run
+
+    feed = dirty.make(**shape)
+    (tmp_path / "in").mkdir()
+    plain = feed.config(feed.write(tmp_path / "in", 3), output={"directory": str(tmp_path / "out")})
+    beam_run.run(read_config(plain), plain)
+    found = json.loads((tmp_path / "out" / output.RUN).read_text())["ledger"]
+    assert found["rows"] == dirty.account(feed)[0].to_dict()
+
+
+@pytest.mark.parametrize("layout", ["wide", "long"])
+def test_a_run_that_loses_a_row_fails(layout, tmp_path):
+    feed = dirty.make(5, layout)
+    reader = {"wide": assemble.Wide, "long": assemble.Long}[layout]
+    feeding = reader.feed
+    lossy = mock.patch.object(reader, "feed", lambda self, batch: feeding(self, batch[1:]))
+    with lossy, pytest.raises(Unbalanced, match="1 row is missing"):
+        local(feed, tmp_path / "in")
