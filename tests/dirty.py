@@ -101,9 +101,8 @@ def save(rows, path, columns):
         lines = [",".join(columns), *(",".join(row[c] for c in columns) for row in rows)]
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     else:
-        pl.DataFrame(
-            {c: [row[c] for row in rows] for c in columns}, dict.fromkeys(columns, pl.String)
-        ).write_parquet(path)
+        text = {c: [row[c] for row in rows] for c in columns}
+        pl.DataFrame(text, dict.fromkeys(columns, pl.String)).write_parquet(path)
 
 
 def account(feed, known=frozenset()):

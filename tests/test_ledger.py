@@ -26,7 +26,7 @@ def local(feed, directory, parts=1, **more):
     return run(read_config(feed.config(feed.write(directory, parts), **more)))
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(batch=st.sampled_from([1, 7, 100]), parts=st.integers(1, 3), **FEEDS)
 def test_the_local_engine_accounts_for_every_row(tmp_path_factory, batch, parts, **shape):
     feed = dirty.make(**shape)
@@ -45,7 +45,7 @@ def test_the_local_engine_accounts_for_every_row(tmp_path_factory, batch, parts,
             assert total == expected
 
 
-@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(again=st.booleans(), **FEEDS)
 def test_runs_that_resume_account_for_their_own_rows(tmp_path_factory, again, **shape):
     whole = dirty.make(**shape)

@@ -266,9 +266,9 @@ class WriteRun(beam.DoFn):  # type: ignore[misc]
         write(Result(estimates, {}, saved, ledger, _sorted(rejections, self.paths)), plan.config, self.given)
 
     def _rows(self, noticed: dict[str, int], records: int) -> Ledger:
-        """What became of every row; `Unbalanced` if one was lost. Where a row is a record, the sums tell
-        how many were used."""
-        used = records if self.plan.schema.state is None else noticed["used"]
+        """What became of every row; `Unbalanced` if one was lost, also on the way to the sums, which hold
+        `records`."""
+        used = noticed["used"] - (noticed["kept"] - records)
         ends = (noticed.get(name, 0) for name in ("duplicate", "rejected"))
         return Ledger(noticed.get("rows", 0), used, *ends).check()
 

@@ -94,6 +94,7 @@ def sum_batches(plan: Plan, group: Group, batches: Iterable[Batch], extent: Exte
         "filled_with_zero": refused.filled,
         "incomplete": refused.incomplete,
         "rejected": refused.number,
+        "kept": total.kept,
         "used": total.used,
         "duplicate": total.duplicate + refused.duplicate,
     }

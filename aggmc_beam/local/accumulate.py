@@ -39,9 +39,10 @@ class Accumulator:
     digests: list[Digest] = field(default_factory=list)
     rules: list[Replicates] = field(default_factory=list)
     known: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    kept: int = 0
     used: int = 0
     duplicate: int = 0
-    """Rows that entered the sums, and rows of records that had been met."""
+    """Records that entered the sums in this run, their rows, and the rows of records that had been met."""
     conflicts: list[np.ndarray] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -87,6 +88,7 @@ class Accumulator:
         taken = self.tracks.take(records.key, records.time, values, weight)
         self._sum(taken.block, taken.firsts)
         again = records.rows_of(taken.repeated)
+        self.kept += len(records.key) - len(taken.repeated)
         self.used += records.rows_of(np.arange(len(records.key))) - again
         self.duplicate += again
         if len(taken.repeated):

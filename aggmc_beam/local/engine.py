@@ -110,7 +110,7 @@ def run_plan(plan: Plan, progress: Progress = no_progress) -> Result:
     before = stamps(source.name for source in plan.sources)
     try:
         return _run(plan, progress, before)
-    except (pl.exceptions.PolarsError, Unbalanced) as error:
+    except (pl.exceptions.PolarsError, OSError, Unbalanced) as error:
         check_unchanged(before)
         if isinstance(error, Unbalanced):
             raise
@@ -165,9 +165,9 @@ def _run(plan: Plan, progress: Progress, files: dict[str, Stamp | None]) -> Resu
 
 
 def _ledger(total: Accumulator, read: int, records: int) -> Ledger:
-    """What became of every row of this run; `Unbalanced` if one was lost. Where a row is a record, the sums
-    tell how many were used."""
-    used = records if total.schema.state is None else total.used
+    """What became of every row of this run; `Unbalanced` if one was lost, also on the way to the sums, which
+    hold `records` more than before."""
+    used = total.used - (total.kept - records)
     return Ledger(read, used, total.duplicate + total.refused.duplicate, total.refused.number).check()
 
 
@@ -302,7 +302,7 @@ def _culprit(plan: Plan, error: Exception) -> str:
         try:
             tidy(source, i, plan.schema).select(pl.len()).collect(engine="streaming")
             tidy(source, i, plan.schema).filter(pl.col(TIME) < 0).collect(engine="streaming")
-        except pl.exceptions.PolarsError as own:
+        except (pl.exceptions.PolarsError, OSError) as own:
             text = str(own)
             if "not properly escaped" in text:
                 return f"{source.name}: a quotation mark is opened and not closed"
