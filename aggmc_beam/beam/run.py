@@ -301,7 +301,8 @@ def write(result: Result, config: Config, given: Mapping[str, Any]) -> None:
     if is_local(target):
         output.write(result, config, given)
         if config.output.parquet:
-            parquet_frame(result.estimates).write_parquet(Path(target) / "estimates.parquet")
+            with output.Staging(target) as aside:
+                parquet_frame(result.estimates).write_parquet(aside / "estimates.parquet")
         return
     with tempfile.TemporaryDirectory(prefix="aggmc-") as directory:
         near = replace(config, output=replace(config.output, directory=directory))

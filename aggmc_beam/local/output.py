@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import hashlib
 import json
 import os
 import shutil
@@ -16,13 +19,22 @@ from aggmc_beam.errors import InputError
 from aggmc_beam.local.engine import Result
 from aggmc_beam.saved import FILE_NAME
 
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+#: Names of staging directories, and errors of a medium that takes no more.
+PREFIX = ".aggmc-"
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 ESTIMATES, REJECTED, REPORT, RUN = "estimates.jsonl", "rejected.jsonl", "report.html", "run.json"
 
 
 class Staging:
     """A hidden directory beside the output; its files are moved into place if all went well.
 
-    After an error or an interruption nothing is left of it, and old files are as they were.
+    They are moved in the order of their names, so that `run.json` is the last one. After an error or an
+    interruption nothing is left of it, and old files are as they were. What a killed run left is removed.
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
@@ -31,10 +43,15 @@ class Staging:
     def __enter__(self) -> Path:
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            self.aside = Path(tempfile.mkdtemp(prefix=".aggmc-", dir=self.directory))
+            _sweep(self.directory)
+            self.aside = Path(tempfile.mkdtemp(prefix=PREFIX, dir=self.directory))
+            self.lock = _lock(self.aside)
         except OSError as error:
-            raise InputError(f"cannot write to {os.fspath(self.directory)!r}: {error.strerror}") from error
+            raise InputError(self._failed(error)) from error
         return self.aside
+
+    def _failed(self, error: OSError) -> str:
+        return f"cannot write to {os.fspath(self.directory)!r}: {error.strerror}; what was there is unchanged"
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -45,6 +62,34 @@ class Staging:
                     os.replace(path, self.directory / path.name)
         finally:
             shutil.rmtree(self.aside, ignore_errors=True)
+            if self.lock is not None:
+                os.close(self.lock)
+        if isinstance(error, OSError) and error.errno in FULL:
+            raise InputError(self._failed(error)) from error
+
+
+def _lock(directory: Path) -> int | None:
+    """Hold a directory until the process ends, however it ends; None if somebody holds it, or if this
+    system has no such locks."""
+    if fcntl is None:
+        return None
+    found = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(found)
+        return None
+    return found
+
+
+def _sweep(directory: Path) -> None:
+    """Remove what runs that were killed left behind; nobody holds it any more."""
+    for path in directory.glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):
+            lock = _lock(path)
+            if lock is not None:
+                shutil.rmtree(path, ignore_errors=True)
+                os.close(lock)
 
 
 def write(result: Result, config: Config, plain: Mapping[str, Any]) -> list[Path]:
@@ -54,14 +99,19 @@ def write(result: Result, config: Config, plain: Mapping[str, Any]) -> list[Path
         lines = [e.to_dict() for e in result.estimates]
         _write_lines(aside / ESTIMATES, lines)
         _write_lines(aside / REJECTED, (r.to_dict() for r in result.rejections()))
-        about = {"config": plain, "ledger": result.ledger}
-        (aside / RUN).write_text(json.dumps(about, indent=1, default=str) + "\n", encoding="utf-8")
         if config.output.moments:
             result.saved.save(aside / FILE_NAME)
         if config.output.report:
             write_report(lines, aside / REPORT, dict(plain), result.ledger)
+        about = {"config": plain, "ledger": result.ledger, "files": _checksums(aside)}
+        (aside / RUN).write_text(json.dumps(about, indent=1, default=str) + "\n", encoding="utf-8")
         written = sorted(path.name for path in aside.iterdir())
     return [directory / name for name in written]
+
+
+def _checksums(directory: Path) -> dict[str, str]:
+    """By which the files of one run know each other: SHA-256 by name."""
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(directory.iterdir())}
 
 
 def write_report(

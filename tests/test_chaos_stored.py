@@ -1,0 +1,45 @@
+"""Damage to saved sums, at every place: it is refused, never estimated from."""
+
+import frames
+import pytest
+
+import aggmc_beam as am
+from aggmc_beam.config import read_config
+from aggmc_beam.local import run
+from aggmc_beam.saved import Saved
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """Small files of every kind that is stored: moments, a digest, and what a run saves."""
+    y = frames.counts(K=1, T=4)
+    path = frames.save(frames.wide(y), tmp_path_factory.mktemp("stored") / "data.csv")
+    saved = run(read_config(frames.config(path))).saved
+    kinds = {am.Moments: am.Moments.of(y), am.Digest: am.Digest.of(y), Saved: saved}
+    return {kind.__name__: (kind.from_bytes, value.to_bytes()) for kind, value in kinds.items()}
+
+
+KINDS = ["Moments", "Digest", "Saved"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_flip_of_any_byte_is_refused(stored, kind):
+    read, data = stored[kind]
+    assert read(data).to_bytes() == data
+    for position in range(len(data)):
+        for flip in (0x01, 0x80, 0xFF):
+            damaged = bytearray(data)
+            damaged[position] ^= flip
+            with pytest.raises(am.InputError):
+                read(bytes(damaged))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_cut_at_any_length_or_continued_is_refused(stored, kind):
+    read, data = stored[kind]
+    for length in range(len(data)):
+        with pytest.raises(am.InputError):
+            read(data[:length])
+    for more in (b"\0", b"\n", data):
+        with pytest.raises(am.InputError):
+            read(data + more)
