@@ -7,7 +7,7 @@ READY := $(VENV)/ready
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help run test lint format accept bench paper docs lock clean
+.PHONY: help run test lint format accept bench paper docs lock clean chaos soak
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -23,7 +23,7 @@ run: $(READY)  ## simulate a noisy mobility feed, estimate its transition matrix
 	@$(BIN)/aggmc run configs/quickstart.yaml
 
 test: $(READY)  ## the tests, with doctests and the README's examples
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not accept"
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not accept and not chaos"
 
 lint: $(READY)  ## ruff and mypy --strict
 	$(BIN)/ruff check .
@@ -36,6 +36,14 @@ format: $(READY)  ## let ruff rewrite the code
 
 accept: $(READY)  ## the full acceptance list on simulated data
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "accept or not accept" tests/test_acceptance.py tests/test_acceptance_full.py
+
+chaos: $(READY)  ## the full form of the faults: kills, full disks, damage, retries, lost workers
+	AGGMC_KILLS=50 $(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "chaos or not chaos" \
+	  tests/test_chaos_*.py tests/test_ledger.py
+
+soak: $(READY)  ## long runs: exact sums, flat memory, bounded state
+	$(BIN)/python benchmarks/soak/local.py
+	$(BIN)/python benchmarks/soak/stream.py
 
 bench: $(READY)  ## measure speed, as ratios against named alternatives
 	$(BIN)/python benchmarks/kernel.py

@@ -33,6 +33,7 @@ from aggmc_beam.beam.bounded import (
 )
 from aggmc_beam.beam.files import File, is_local, open_plan, opened, read_file
 from aggmc_beam.beam.health import WriteHealth
+from aggmc_beam.beam.lost import fail_when_lost
 from aggmc_beam.beam.parsing import ParseRecords
 from aggmc_beam.beam.sinks import WriteEstimates, WriteRejected, each, parquet_frame
 from aggmc_beam.beam.transform import schema_of
@@ -57,7 +58,7 @@ def run(config: Config, given: Mapping[str, Any], arguments: Sequence[str] = ())
             start(config, arguments).wait_until_finish()
             return
         plan, files = open_plan(config)
-        with beam.Pipeline(options=pipeline_options(arguments)) as pipeline:
+        with fail_when_lost(), beam.Pipeline(options=pipeline_options(arguments)) as pipeline:
             build(pipeline, plan, files, given)
     except Exception as error:
         raise told(error) from error
