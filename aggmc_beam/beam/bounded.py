@@ -80,8 +80,9 @@ class SumKey(beam.DoFn):  # type: ignore[misc]
         batches = list(found)
         summed = sum_batches(self.plan, group, batches, reach[group_key(group)].extent)
         yield json.dumps([group, shard], ensure_ascii=False), summed.sums
-        for name in ("used", "duplicate", "rejected"):
-            counter(name).inc(summed.noticed[name])
+        counter("records").inc(summed.noticed["used"])
+        counter("duplicates").inc(summed.noticed["duplicate"])
+        counter("rejected").inc(summed.noticed["rejected"])
         yield beam.pvalue.TaggedOutput(NOTICED, summed.noticed)
         yield from self._set_aside(group, batches, summed)
 

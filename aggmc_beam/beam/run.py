@@ -192,7 +192,7 @@ class ReadFile(beam.DoFn):  # type: ignore[misc]
                 yield beam.pvalue.TaggedOutput(PLACES, (file, (row, "")))
             counter("rejected").inc(len(reading.refused))
             yield beam.pvalue.TaggedOutput(NOTICED, {"rejected": len(reading.refused), "rows": reading.rows})
-        counter("read").inc(rows)
+        counter("rows").inc(rows)
 
 
 class Explain(beam.DoFn):  # type: ignore[misc]
