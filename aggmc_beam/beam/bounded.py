@@ -201,4 +201,6 @@ def header(plan: Plan) -> Saved:
 
 
 def check_limit(plan: Plan, noticed: dict[str, int]) -> None:
-    check_rejected(noticed.get("rejected", 0), noticed.get("rows", 0), plan.config.max_rejected)
+    rejected = noticed.get("rejected", 0)
+    read = rejected + noticed.get("used", 0) + noticed.get("duplicate", 0)
+    check_rejected(rejected, read, plan.config.max_rejected)

@@ -140,7 +140,7 @@ class EstimateTransitions(beam.PTransform):  # type: ignore[misc]
         ).with_output_types(Batch)
         reach = batches[REACH] | "Typed" >> beam.Map(lambda x: x).with_output_types(tuple[str, Reach])
         sums = (batches.batches, reach) | "Sums" >> SumRecords(plan, False, False, self.shards or SHARDS)
-        rejected = bad | "Count rejected" >> beam.Map(lambda _: {"rejected": 1, "rows": 1})
+        rejected = bad | "Count rejected" >> beam.Map(lambda _: {"rejected": 1})
         noticed = (
             (rejected, sums.noticed)
             | "All noticed" >> beam.Flatten()

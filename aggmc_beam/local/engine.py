@@ -11,8 +11,8 @@ import polars as pl
 from aggmc_beam.config import Config
 from aggmc_beam.errors import InputError
 from aggmc_beam.fitting import Settings
-from aggmc_beam.limit import check_rejected
 from aggmc_beam.ledger import Ledger, Unbalanced
+from aggmc_beam.limit import check_rejected
 from aggmc_beam.local.accumulate import COLUMN, ONE, TOTALS, Accumulator
 from aggmc_beam.local.assemble import Long, Records, Refused, Wide
 from aggmc_beam.local.explain import Rejection, explain

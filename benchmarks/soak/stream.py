@@ -63,7 +63,6 @@ class Runner:
 
     def __init__(self, plan, timing) -> None:
         from aggmc_beam.beam.pair import Pair
-
         from aggmc_beam.beam.unbounded import Gather, moments_fn
 
         self.pair, self.gather, self.fn = Pair(plan, timing), Gather(1), moments_fn(plan)
@@ -72,8 +71,9 @@ class Runner:
         self.gather.start_bundle()
 
     def take(self, record, moment) -> None:
-        from aggmc_beam.beam.pair import by_realization
         from apache_beam.pvalue import TaggedOutput
+
+        from aggmc_beam.beam.pair import by_realization
 
         key, _ = element = by_realization(record)
         self.state.key = self.timer.key = key
@@ -141,8 +141,9 @@ def compared(snapshot, sums: dict[str, Exact]) -> dict[str, float]:
 
 
 def soak(number: int, realizations: int, limit: float) -> int:
-    from aggmc_beam.beam.timing import Timing
     from apache_beam.utils.timestamp import Timestamp
+
+    from aggmc_beam.beam.timing import Timing
 
     plan = plan_of()
     feed, watch = Feed(number, realizations), Watch()
@@ -186,11 +187,11 @@ def soak(number: int, realizations: int, limit: float) -> int:
 def on_beam(number: int, realizations: int) -> int:
     """The same DoFns on Beam's FnApiRunner; it keeps all elements in memory, so memory says nothing."""
     import apache_beam as beam
-    from aggmc_beam.beam.pair import Pair, by_realization
-    from aggmc_beam.beam.timing import Timing
     from apache_beam.transforms.window import TimestampedValue
 
     from aggmc_beam.beam.bounded import REJECTED
+    from aggmc_beam.beam.pair import Pair, by_realization
+    from aggmc_beam.beam.timing import Timing
     from aggmc_beam.beam.unbounded import LEDGER, Gather, moments_fn
     from aggmc_beam.beam.values import Delta
     from aggmc_beam.records import Record
