@@ -1,7 +1,11 @@
-"""What a runner launches: `python pipelines/run.py CONFIG [--set key=value ...] [Beam options]`.
+"""What a runner launches: `python pipelines/run.py [CONFIG] [--KEY=VALUE ...] [Beam options]`.
 
     python pipelines/run.py configs/census_batch.yaml --runner=DataflowRunner --project=P \
-        --region=R --temp_location=gs://B/tmp --setup_file=./setup.py --set estimator=mom
+        --region=R --temp_location=gs://B/tmp --setup_file=./setup.py --estimator=mom
+
+Every key of docs/config.md is an option, its name with dots made underscores: `--noise_model=binomial`,
+`--stream_refresh=30s`. `--set KEY=VALUE` does the same. `pipelines/launch.py` puts it on
+Dataflow.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from aggmc_beam.beam.options import AggmcOptions, config_of
 from aggmc_beam.beam.run import run
+from aggmc_beam.errors import InputError
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -19,9 +24,11 @@ def main(arguments: list[str] | None = None) -> None:
     if given and not given[0].startswith("-"):
         given[0] = f"--config={given[0]}"
     config, plain = config_of(PipelineOptions(given).view_as(AggmcOptions))
-    own = ("--config", "--set", "--input", "--output_directory", "--estimator", "--refresh")
-    run(config, plain, [a for a in given if a.split("=")[0] not in own])
+    run(config, plain, given)
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except InputError as error:
+        sys.exit(f"pipelines/run.py: {error}")

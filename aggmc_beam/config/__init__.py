@@ -19,6 +19,7 @@ __all__ = [
     "Output",
     "Simulate",
     "Uncertainty",
+    "changed_config",
     "load_config",
     "read_config",
 ]
@@ -26,9 +27,15 @@ __all__ = [
 
 def load_config(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> tuple[Config, dict[str, Any]]:
     """A config file with `key=value` overrides; also as plain data, for the report."""
-    plain = read_yaml_file(path)
+    return changed_config(read_yaml_file(path), overrides, os.fspath(path))
+
+
+def changed_config(
+    plain: Any, overrides: Iterable[str], source: str = "the config"
+) -> tuple[Config, dict[str, Any]]:
+    """A config from plain data with `key=value` overrides; also as plain data."""
     if not isinstance(plain, dict):
-        raise InputError(f"{os.fspath(path)} is empty or not a mapping of keys; see docs/config.md")
+        raise InputError(f"{source} is empty or not a mapping of keys; see docs/config.md")
     for override in overrides:
         set_key(plain, override)
     return read_config(plain), plain

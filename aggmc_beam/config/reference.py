@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from aggmc_beam.config.keys import default_text
 from aggmc_beam.config.kinds import Either, Section, joined
 from aggmc_beam.config.model import Config
 from aggmc_beam.noise.description import _MODELS
@@ -85,7 +86,7 @@ def _table(section: type, path: str) -> str:
             else _words(kind)
         )
         help = f.metadata["help"]
-        lines.append(f"| `{f.name}` | {what} | {_default(f)} | {help} |")
+        lines.append(f"| `{f.name}` | {what} | {default_text(f)} | {help} |")
     return "\n".join(lines) + "\n"
 
 
@@ -96,16 +97,6 @@ def _anchor(path: str) -> str:
 def _words(kind: Any) -> str:
     text = ", or ".join(_words(k) for k in kind.kinds) if isinstance(kind, Either) else str(kind.text)
     return text.replace("|", "\\|")
-
-
-def _default(f: Any) -> str:
-    if f.metadata["show"] is not None:
-        return str(f.metadata["show"])
-    if isinstance(f.metadata["kind"], Section) and f.default_factory is not MISSING:
-        return "as below"
-    if f.default is MISSING:
-        return "**required**"
-    return f"`{str(f.default).lower() if isinstance(f.default, bool) else f.default}`"
 
 
 def _noise_table() -> str:
