@@ -24,7 +24,8 @@ def main(arguments: list[str] | None = None) -> None:
     if given and not given[0].startswith("-"):
         given[0] = f"--config={given[0]}"
     config, plain = config_of(PipelineOptions(given).view_as(AggmcOptions))
-    run(config, plain, given)
+    # Workers have the package, so nothing of this script needs to be pickled for them.
+    run(config, plain, ["--no_save_main_session", *given])
 
 
 if __name__ == "__main__":

@@ -32,6 +32,8 @@ NAMESPACE = "aggmc"
 #: Keys over which the realizations of a group are spread.
 SHARDS = 16
 REJECTED, PLACES, NOTICED, REACH, SKIPPED = "rejected", "places", "noticed", "reach", "skipped"
+#: Types of the outputs beside the main one that are shuffled.
+ASIDE: dict[str, Any] = {NOTICED: dict[str, int], PLACES: tuple[int, tuple[int, str]]}
 
 
 @cache
@@ -138,9 +140,10 @@ class SumRecords(beam.PTransform):  # type: ignore[misc]
             | "Spread" >> beam.ParDo(Spread(self.plan, self.shards)).with_output_types(tuple[str, Batch])
             | "Meet" >> beam.GroupByKey()
             | "Sum"
+            # Types come before outputs: later they are dropped, and Beam would pickle what it shuffles.
             >> beam.ParDo(SumKey(self.plan, self.files), beam.pvalue.AsDict(reach))
+            .with_output_types(tuple[str, Sums], **ASIDE)
             .with_outputs(NOTICED, PLACES, REJECTED, main="sums")
-            .with_output_types(tuple[str, Sums])
         )
         joined = summed.sums | "Join" >> beam.CombinePerKey(TrackFn(S, chain))
         if not self.tracks:

@@ -18,6 +18,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from aggmc_beam.beam.bounded import (
+    ASIDE,
     NOTICED,
     PLACES,
     REACH,
@@ -137,11 +138,10 @@ def build(pipeline: Any, plan: Plan, files: list[File], given: Mapping[str, Any]
         | "Spread files" >> beam.Reshuffle()
         | "Read"
         >> beam.ParDo(ReadFile(plan))
+        .with_output_types(Batch, **ASIDE, **{REACH: tuple[str, Reach]})
         .with_outputs(REACH, PLACES, NOTICED, main="batches")
-        .with_output_types(Batch)
     )
-    reach = read[REACH] | "Typed reach" >> beam.Map(lambda x: x).with_output_types(tuple[str, Reach])
-    found = (read.batches, reach) | "Sums" >> SumRecords(plan, True, config.output.moments)
+    found = (read.batches, read[REACH]) | "Sums" >> SumRecords(plan, True, config.output.moments)
     noticed = beam.pvalue.AsSingleton(
         (read[NOTICED], found.noticed)
         | "All noticed" >> beam.Flatten()

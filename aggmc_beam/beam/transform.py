@@ -135,12 +135,15 @@ class EstimateTransitions(beam.PTransform):  # type: ignore[misc]
     def _bounded(self, records: Any) -> Estimated:
         plan = self.plan
         good, bad = records | "Parse" >> ParseRecords(plan.schema)
-        batches = good | "Batch" >> beam.ParDo(Together()).with_outputs(
-            REACH, main="batches"
-        ).with_output_types(Batch)
-        reach = batches[REACH] | "Typed" >> beam.Map(lambda x: x).with_output_types(tuple[str, Reach])
-        sums = (batches.batches, reach) | "Sums" >> SumRecords(plan, False, False, self.shards or SHARDS)
-        rejected = bad | "Count rejected" >> beam.Map(lambda _: {"rejected": 1})
+        batches = good | "Batch" >> beam.ParDo(Together()).with_output_types(
+            Batch, **{REACH: tuple[str, Reach]}
+        ).with_outputs(REACH, main="batches")
+        sums = (batches.batches, batches[REACH]) | "Sums" >> SumRecords(
+            plan, False, False, self.shards or SHARDS
+        )
+        rejected = bad | "Count rejected" >> beam.Map(lambda _: {"rejected": 1}).with_output_types(
+            dict[str, int]
+        )
         noticed = (
             (rejected, sums.noticed)
             | "All noticed" >> beam.Flatten()
