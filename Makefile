@@ -54,13 +54,17 @@ bench: $(READY)  ## measure speed, as ratios against named alternatives
 paper: $(READY)  ## reproduce the figures and claims of the paper, into out/paper and docs/paper.md
 	$(BIN)/python pipelines/paper.py --docs docs
 
-docs: $(READY)  ## write docs/config.md and its JSON Schema from the code
+docs: $(READY)  ## write docs/config.md, its JSON Schema and the metadata of the template from the code
 	$(BIN)/python -m aggmc_beam.config.reference
+	$(BIN)/python -m aggmc_beam.config.template
 
 lock: $(READY)  ## resolve the dependencies anew, for all supported Pythons
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-header \
 	  --no-emit-index-url --no-annotate --upgrade --extra dev setup.py -o requirements.lock
+	$(BIN)/uv pip compile --quiet --python-version 3.11 --python-platform x86_64-manylinux_2_28 --generate-hashes \
+	  --no-header --no-emit-index-url --no-annotate --upgrade --constraint requirements.lock --extra gcp setup.py \
+	  -o pipelines/requirements.lock
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

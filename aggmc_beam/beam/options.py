@@ -7,7 +7,6 @@ use the transform alone do not import it, and their options may have any name.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
@@ -15,7 +14,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from aggmc_beam.beam.files import is_local
 from aggmc_beam.config import Config, changed_config
-from aggmc_beam.config.keys import Key, keys
+from aggmc_beam.config.keys import keys
 from aggmc_beam.config.reader import MAX_BYTES, read_yaml, read_yaml_file
 from aggmc_beam.errors import InputError
 
@@ -40,35 +39,14 @@ class AggmcOptions(PipelineOptions):  # type: ignore[misc]
 
 def config_of(options: AggmcOptions) -> tuple[Config, dict[str, Any]]:
     """The config that options describe, also as plain data."""
-    changes = [f"{path}={json.dumps(given)}" for path, given in _short(options)]
-    for key in keys():
-        value = getattr(options, key.option)
-        if value is not None:
-            changes.append(f"{key.path}={as_yaml(key, value)}")
-    changes += options.set
+    short = [(key, name) for name, path in SHORT.items() for key in keys() if key.path == path]
+    given = [(key, getattr(options, name)) for key, name in [*short, *((k, k.option) for k in keys())]]
+    changes = [key.change(value) for key, value in given if value is not None] + options.set
     if options.config is None:
         if not changes:
             raise InputError("--config FILE is needed, or options such as --input_files and --noise_model")
         return changed_config({}, changes)
     return changed_config(_read(options.config), changes, options.config)
-
-
-def as_yaml(key: Key, value: str) -> str:
-    """An option's value as YAML. Text stands as it is, so that globs, commas and a bare `no` need no quotes;
-    what begins with a bracket is a list.
-
-    >>> by_name = {k.option: k for k in keys()}
-    >>> as_yaml(by_name["input_files"], "*.csv"), as_yaml(by_name["lags"], "1")
-    ('"*.csv"', '1')
-    """
-    kinds = {one.get("type") for one in key.schema.get("anyOf", [key.schema])}
-    verbatim = "string" in kinds and kinds <= {"string", "array"} and not value.startswith("[")
-    return json.dumps(value, ensure_ascii=False) if verbatim else value
-
-
-def _short(options: AggmcOptions) -> list[tuple[str, str]]:
-    given = [(path, getattr(options, name)) for name, path in SHORT.items()]
-    return [(path, value) for path, value in given if value is not None]
 
 
 def _read(path: str) -> Any:

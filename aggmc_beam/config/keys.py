@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
@@ -26,6 +27,18 @@ class Key:
     def option(self) -> str:
         """Its name as an option: dots become underscores."""
         return self.path.replace(".", "_")
+
+    def change(self, value: str) -> str:
+        """The override that sets the key to an option's value. Text stands as it is, so that globs, commas
+        and a bare `no` need no quotes; what begins with a bracket is a list.
+
+        >>> by_name = {k.option: k for k in keys()}
+        >>> by_name["input_files"].change("*.csv"), by_name["lags"].change("1")
+        ('input.files="*.csv"', 'lags=1')
+        """
+        kinds = {one.get("type") for one in self.schema.get("anyOf", [self.schema])}
+        verbatim = "string" in kinds and kinds <= {"string", "array"} and not value.startswith("[")
+        return f"{self.path}={json.dumps(value, ensure_ascii=False) if verbatim else value}"
 
 
 def keys() -> list[Key]:
