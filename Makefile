@@ -63,7 +63,7 @@ lock: $(READY)  ## resolve the dependencies anew, for all supported Pythons
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-header \
 	  --no-emit-index-url --no-annotate --upgrade --extra dev setup.py -o requirements.lock
 	$(BIN)/uv pip compile --quiet --python-version 3.11 --python-platform x86_64-manylinux_2_28 --generate-hashes \
-	  --no-header --no-emit-index-url --no-annotate --upgrade --constraint requirements.lock --extra gcp setup.py \
+	  --no-header --no-emit-index-url --no-annotate --upgrade --constraint requirements.lock --extra image setup.py \
 	  -o pipelines/requirements.lock
 
 clean:  ## remove the environment and caches

@@ -32,6 +32,8 @@ setup(
     install_requires=CORE,
     extras_require={
         "gcp": GCP,
+        # What the image of Dataflow workers holds; the package is built in it.
+        "image": GCP + BUILD,
         "yaml": YAML,
         "report": REPORT,
         "test": TEST,
