@@ -50,6 +50,7 @@ bench: $(READY)  ## measure speed, as ratios against named alternatives
 	$(BIN)/python benchmarks/local.py
 	$(BIN)/python benchmarks/states.py
 	$(BIN)/python benchmarks/beam.py
+	$(BIN)/python benchmarks/scale.py
 
 paper: $(READY)  ## reproduce the figures and claims of the paper, into out/paper and docs/paper.md
 	$(BIN)/python pipelines/paper.py --docs docs
