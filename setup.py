@@ -33,7 +33,7 @@ setup(
     extras_require={
         "gcp": GCP,
         # What the image of Dataflow workers holds; the package is built in it.
-        "image": GCP + BUILD,
+        "image": GCP + REPORT + BUILD,
         "yaml": YAML,
         "report": REPORT,
         "test": TEST,

@@ -44,10 +44,10 @@ from aggmc_beam.config import read_config
 from aggmc_beam.config.model import Stream
 
 #: States, realizations, steps: a middle size for each path, and three of each.
-MIDDLE = {"bounded": {"S": 30, "K": 100, "T": 400}, "stream": {"S": 30, "K": 200, "T": 8}}
+MIDDLE = {"bounded": {"S": 30, "K": 100, "T": 400}, "stream": {"S": 30, "K": 400, "T": 8}}
 SIZES = {
     "bounded": {"S": (10, 30, 100), "K": (25, 100, 400), "T": (100, 400, 1600)},
-    "stream": {"S": (10, 30, 100), "K": (100, 200, 400), "T": (4, 8, 16)},
+    "stream": {"S": (10, 30, 100), "K": (200, 400, 800), "T": (4, 8, 16)},
 }
 POPULATION = 10_000
 

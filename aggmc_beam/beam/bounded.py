@@ -142,7 +142,7 @@ class SumRecords(beam.PTransform):  # type: ignore[misc]
             | "Sum"
             # Types come before outputs: later they are dropped, and Beam would pickle what it shuffles.
             >> beam.ParDo(SumKey(self.plan, self.files), beam.pvalue.AsDict(reach))
-            .with_output_types(tuple[str, Sums], **ASIDE)
+            .with_output_types(tuple[str, Sums], **ASIDE, **{REJECTED: Any})
             .with_outputs(NOTICED, PLACES, REJECTED, main="sums")
         )
         joined = summed.sums | "Join" >> beam.CombinePerKey(TrackFn(S, chain))
