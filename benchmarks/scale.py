@@ -17,6 +17,7 @@ import argparse
 import json
 import logging
 import os
+import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -44,10 +45,10 @@ from aggmc_beam.config import read_config
 from aggmc_beam.config.model import Stream
 
 #: States, realizations, steps: a middle size for each path, and three of each.
-MIDDLE = {"bounded": {"S": 30, "K": 100, "T": 400}, "stream": {"S": 30, "K": 400, "T": 8}}
+MIDDLE = {"bounded": {"S": 30, "K": 100, "T": 200}, "stream": {"S": 30, "K": 200, "T": 8}}
 SIZES = {
-    "bounded": {"S": (10, 30, 100), "K": (25, 100, 400), "T": (100, 400, 1600)},
-    "stream": {"S": (10, 30, 100), "K": (200, 400, 800), "T": (4, 8, 16)},
+    "bounded": {"S": (10, 30, 100), "K": (50, 100, 200), "T": (100, 200, 400)},
+    "stream": {"S": (10, 30, 100), "K": (100, 200, 400), "T": (4, 8, 16)},
 }
 POPULATION = 10_000
 
@@ -170,6 +171,7 @@ def measure_all() -> dict[str, list[dict[str, float]]]:
             for value in values:
                 at = {**MIDDLE[path], name: value}
                 if tuple(at.values()) not in rows:
+                    print(path, at, file=sys.stderr)
                     rows[tuple(at.values())] = measure(path, **at)
         found[path] = list(rows.values())
     return found

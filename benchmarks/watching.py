@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,8 +12,9 @@ from apache_beam import coders
 from apache_beam.metrics import Metrics
 from apache_beam.pipeline import PipelineVisitor
 from apache_beam.runners.common import DoFnSignature
-from apache_beam.runners.portability.fn_api_runner import worker_handlers
-from apache_beam.transforms import trigger, userstate
+from apache_beam.runners.direct.clock import RealClock
+from apache_beam.runners.portability.fn_api_runner import execution, worker_handlers
+from apache_beam.transforms import userstate
 from apache_beam.utils.windowed_value import WindowedValue
 
 #: The most that was kept of each (step, state, key).
@@ -113,18 +113,19 @@ def kept(into: State) -> Iterator[None]:
         worker_handlers.StateServicer.append_raw = original
 
 
+class Ahead(RealClock):  # type: ignore[misc]
+    """A clock by which every timer of processing time is due."""
+
+    def time(self) -> float:
+        return float(super().time()) + 1e9
+
+
 @contextmanager
 def refreshed_once() -> Iterator[None]:
-    """FnApiRunner has no clock for triggers by processing time; within it they fire at the end."""
-    original = trigger.create_trigger_driver
-
-    def driver(windowing: Any, *given: Any, **options: Any) -> Any:
-        windowing = copy.copy(windowing)
-        windowing.triggerfn = trigger.DefaultTrigger()
-        return original(windowing, *given, **options)
-
-    trigger.create_trigger_driver = driver
+    """FnApiRunner does not wait for timers of processing time; within it they fire after their bundle."""
+    original = execution.RealClock
+    execution.RealClock = Ahead
     try:
         yield
     finally:
-        trigger.create_trigger_driver = original
+        execution.RealClock = original

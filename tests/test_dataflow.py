@@ -79,9 +79,12 @@ def test_a_stream_uses_state_and_event_time_timers_and_the_native_read(stream):
     assert timers, "state expires by timers"
     assert beam_runner_api_pb2.TimeDomain.EVENT_TIME in timers.values()
     urns = {t.unique_name: t.spec.urn for t in pipeline.components.transforms.values()}
-    assert urns["Read/Read"] == "beam:transform:pubsub_read:v1"
     assert "beam:transform:pubsub_write:v1" in urns.values()
-    [read] = [t for t in pipeline.components.transforms.values() if t.unique_name == "Read/Read"]
+    reads = [
+        t for t in pipeline.components.transforms.values() if t.spec.urn == "beam:transform:pubsub_read:v1"
+    ]
+    assert not any(urn == "beam:transform:read:v1" for urn in urns.values())
+    [read] = reads
     payload = beam_runner_api_pb2.PubSubReadPayload.FromString(read.spec.payload)
     assert payload.subscription == jobs.STREAM["input"]["pubsub"]["subscription"]
 
