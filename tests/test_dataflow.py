@@ -62,7 +62,7 @@ def test_batch_data_are_shuffled_by_our_coders(batch):
 def test_streamed_data_and_state_are_stored_by_our_coders(stream):
     pipeline = stream.proto_pipeline
     used = set().union(*(jobs.python_coders(pipeline, e.coder) for e in jobs.edges(pipeline)))
-    assert {"RecordCoder", "TrackCoder", "DeltaCoder", "SnapshotCoder"} <= used
+    assert {"RecordCoder", "KnownCoder", "StatusCoder", "DeltaCoder", "SnapshotCoder"} <= used
     stored = {path.stem.split("-")[0].title() + "Coder" for path in STORED.glob("*.bin")}
     assert (used & OURS) <= stored, "bytes of each coder that a running job keeps are stored in tests/stored"
 
