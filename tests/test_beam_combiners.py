@@ -173,7 +173,6 @@ def values():
             coders.DeltaCoder(),
             replace(Delta.joined(deltas()[:3]), weight=np.full(sum(len(d.time) for d in deltas()[:3]), 0.5)),
         ),
-        "track": (coders.TrackCoder(), track),
         "known": (coders.KnownCoder(), Known(1_700_000_000_000_000, track, 3, 200.0)),
         "known-forgotten": (coders.KnownCoder(), Known(7, None, 12)),
         "status": (coders.StatusCoder(), Status({4, 3}, 1_700_000_000_000_000, True, 5)),

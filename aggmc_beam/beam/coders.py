@@ -18,7 +18,8 @@ from aggmc_beam.saved import Sums
 from aggmc_beam.track import Row, Steps, Track
 from aggmc_beam.tracks import Tracks
 
-BATCH, SUMS, SNAPSHOT, DELTA, TRACK, REACH, RECORD, KNOWN, STATUS = range(1, 10)
+# 5 was used before.
+BATCH, SUMS, SNAPSHOT, DELTA, REACH, RECORD, KNOWN, STATUS = 1, 2, 3, 4, 6, 7, 8, 9
 _DIGEST = ("parts", "profiles", "profile_bins", "profile_number", "profile_weight", "profile_means")
 _MOMENTS = ("counts", "scalars", "means", "products")
 _TRACKS = ("covered", "open", "open_values", "open_weight")
@@ -139,17 +140,6 @@ class DeltaCoder(_Coder):
         return Delta(numbers, sizes, first, *rows, Counts(*counts), known, tuple(payloads))
 
 
-class TrackCoder(_Coder):
-    of = Track
-
-    def encode(self, value: Track) -> bytes:
-        return codec.encode(TRACK, value.states, *_track_arrays(value))
-
-    def decode(self, encoded: bytes) -> Track:
-        S, arrays = codec.decode(encoded, TRACK)
-        return _track(S, arrays)
-
-
 class KnownCoder(_Coder):
     of = Known
 
@@ -235,7 +225,6 @@ for _coder in (
     SumsCoder,
     SnapshotCoder,
     DeltaCoder,
-    TrackCoder,
     KnownCoder,
     StatusCoder,
     ReachCoder,
