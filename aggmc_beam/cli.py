@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import aggmc_beam
+from aggmc_beam import logs
 from aggmc_beam.errors import InputError
 
 DONE, FAILED, USAGE = 0, 1, 2
@@ -31,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given, beam_options = given[:at], given[at + 1 :]
     options = parser().parse_args(given)
     options.beam_options = beam_options
+    options.log = logs.configure() if options.log_format == "json" else None
     end_like_interrupt()
     try:
         options.command(options)
@@ -39,29 +41,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         return _fail(error, FAILED, options)
     except KeyboardInterrupt:
-        print("\naggmc: interrupted; nothing was written", file=sys.stderr)
-        return FAILED
+        return _tell("interrupted; nothing was written", FAILED, options, before="\n")
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except Exception as error:
         if options.debug:
             raise
-        print(f"aggmc: error: {type(error).__name__}: {_one_line(error)}", file=sys.stderr)
-        print("  hint: this should not happen; run it again with --debug and report it", file=sys.stderr)
-        return FAILED
+        text = f"error: {type(error).__name__}: {_one_line(error)}"
+        return _tell(text, FAILED, options, "this should not happen; run it again with --debug and report it")
     return DONE
 
 
 def _fail(error: InputError, code: int, options: argparse.Namespace) -> int:
     if options.debug:
         raise error
-    print(f"aggmc: error: {_one_line(error)}", file=sys.stderr)
     hint = {
         USAGE: "docs/config.md lists every key; `aggmc --help` shows the commands",
         FAILED: "`aggmc check CONFIG` shows how the input is read; --debug shows where this arose",
     }[code]
-    print(f"  hint: {hint}", file=sys.stderr)
+    return _tell(f"error: {_one_line(error)}", code, options, hint)
+
+
+def _tell(text: str, code: int, options: argparse.Namespace, hint: str = "", before: str = "") -> int:
+    """Why a command ends with this exit code, on stderr."""
+    if options.log is not None:
+        extra = {"exit_code": code, **({"hint": hint} if hint else {})}
+        logs.LOGGER.error(text.removeprefix("error: "), extra=extra)
+        return code
+    print(f"{before}aggmc: {text}", file=sys.stderr)
+    if hint:
+        print(f"  hint: {hint}", file=sys.stderr)
     return code
 
 
@@ -94,6 +104,7 @@ def parser() -> argparse.ArgumentParser:
         ),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    _add_log_format(top, "text")
     top.add_argument("--version", action="version", version=f"aggmc {aggmc_beam.__version__}")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
     _add_run(commands)
@@ -113,8 +124,15 @@ def _command(commands: Any, name: str, function: Any, help: str, examples: str) 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    _add_log_format(made, argparse.SUPPRESS)
     made.set_defaults(command=_lazily(function))
     return made
+
+
+def _add_log_format(made: argparse.ArgumentParser, default: str) -> None:
+    made.add_argument(
+        "--log-format", choices=["text", "json"], default=default, help="of stderr; json is one object a line"
+    )
 
 
 def _lazily(name: str) -> Any:

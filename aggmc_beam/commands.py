@@ -20,6 +20,7 @@ from aggmc_beam.fitting import Settings
 from aggmc_beam.ledger import Ledger
 from aggmc_beam.local import checking, output, simulated
 from aggmc_beam.local.engine import Plan, check_local, estimate_groups, listed, run_plan
+from aggmc_beam.logs import LOGGER
 from aggmc_beam.noise import Noise, noise_from_dict
 from aggmc_beam.noise.description import _MODELS
 from aggmc_beam.progress import Progress
@@ -34,6 +35,9 @@ MANY = 3
 def run(options: argparse.Namespace) -> None:
     config, given = _config(options)
     engine = options.engine or config.engine
+    if options.log is not None:
+        options.log.run = config.name
+    LOGGER.info("run started", extra={"config": options.config, "engine": engine})
     if engine == "beam":
         _run_beam(config, given, options)
         return
@@ -41,6 +45,7 @@ def run(options: argparse.Namespace) -> None:
         raise UsageError("options after -- are for the Beam engine")
     plan = _open(config)
     progress = Progress()
+    progress.shown &= options.log is None
     try:
         result = run_plan(plan, progress)
     finally:
@@ -48,7 +53,7 @@ def run(options: argparse.Namespace) -> None:
     written = output.write(result, config, given)
     if not options.quiet:
         _print_result(config, result.estimates, result.results, result.ledger)
-    print("Written: " + ", ".join(str(path) for path in written))
+    _done(result.ledger, written)
 
 
 def _run_beam(config: Config, given: dict[str, Any], options: argparse.Namespace) -> None:
@@ -72,7 +77,12 @@ def _run_beam(config: Config, given: dict[str, Any], options: argparse.Namespace
         }
         _print_result(config, estimates, shown, ledger)
     names = sorted(path.name for path in Path(config.output.directory).iterdir() if path.is_file())
-    print("Written: " + ", ".join(str(Path(config.output.directory) / name) for name in names))
+    _done(ledger, [Path(config.output.directory) / name for name in names])
+
+
+def _done(ledger: dict[str, Any], written: list[Path]) -> None:
+    LOGGER.info("run finished", extra={"ledger": ledger, "written": [str(path) for path in written]})
+    print("Written: " + ", ".join(str(path) for path in written))
 
 
 def _draw(config: Config) -> None:

@@ -1,6 +1,7 @@
 """A small Pub/Sub server that speaks the real protocol over gRPC, for tests.
 
-Topics, subscriptions, publish, pull and acknowledge; nothing is redelivered but what the test repeats.
+Topics, subscriptions, publish, pull and acknowledge. As the service does, it delivers a message again when
+it was not acknowledged in time, and as a bad network does, it can lose acknowledgements.
 """
 
 from __future__ import annotations
@@ -16,13 +17,19 @@ from google.pubsub_v1 import types
 
 
 class Server:
-    """Serves on a free port of this machine while it is entered."""
+    """Serves on a free port of this machine while it is entered.
 
-    def __init__(self) -> None:
+    The first `lost_acknowledgements` are lost. What is not acknowledged within `deadline` seconds is
+    delivered again; without a deadline, never. `delivered` and `redelivered` count deliveries.
+    """
+
+    def __init__(self, lost_acknowledgements: int = 0, deadline: float | None = None) -> None:
+        self.lost, self.deadline = lost_acknowledgements, deadline
+        self.delivered = self.redelivered = 0
         self.lock = threading.Condition()
         self.topics: dict[str, list[str]] = {}
         self.queues: dict[str, list] = {}
-        self.pending: dict[str, object] = {}
+        self.pending: dict[tuple[str, str], tuple[object, float]] = {}
         self.published = 0
 
     def __enter__(self):
@@ -77,19 +84,42 @@ class Server:
 
     def pull(self, request):
         with self.lock:
+            self.expire()
             queue = self.queues[request.subscription]
             found, queue[:] = queue[: request.max_messages], queue[request.max_messages :]
-            self.pending |= {m.message_id: m for m in found}
+            now = time.monotonic()
+            self.pending |= {(request.subscription, m.message_id): (m, now) for m in found}
+            self.delivered += len(found)
         if not found:
             time.sleep(0.05)
         return types.PullResponse(
             received_messages=[types.ReceivedMessage(ack_id=m.message_id, message=m) for m in found]
         )
 
+    def expire(self):
+        """Put back what was not acknowledged in time."""
+        if self.deadline is None:
+            return
+        old = time.monotonic() - self.deadline
+        for (name, ack), (message, pulled) in list(self.pending.items()):
+            if pulled < old:
+                del self.pending[name, ack]
+                self.queues[name].append(message)
+                self.redelivered += 1
+
+    @property
+    def waiting(self) -> bool:
+        """Whether anything is still to be delivered or acknowledged."""
+        with self.lock:
+            return bool(self.pending) or any(self.queues.values())
+
     def acknowledge(self, request):
         with self.lock:
+            if self.lost:
+                self.lost -= 1
+                return empty_pb2.Empty()
             for ack in request.ack_ids:
-                self.pending.pop(ack, None)
+                self.pending.pop((request.subscription, ack), None)
         return empty_pb2.Empty()
 
     def modify(self, request):

@@ -177,9 +177,8 @@ def soak(number: int, realizations: int, limit: float) -> int:
     print(f"pairing stage: {snapshot.records:,} records of {alive:,} realizations, {feed.rows:,} arrivals,")
     print(f"  {snapshot.counts.duplicates:,} duplicates; {seconds:,.0f} s, {cpu:,.0f} s of processor time")
     print("  greatest relative error of a sum: " + ", ".join(f"{n} {e:.1e}" for n, e in errors.items()))
-    print(
-        f"  state: {size / alive:,.0f} bytes a realization; {runner.state.size / alive:,.0f} once forgotten"
-    )
+    left = runner.state.size / alive
+    print(f"  state: {size / alive:,.0f} bytes a realization; {left:,.0f} once forgotten")
     print("\n".join(f"  {line}" for line in watch.table("bytes of state")))
     return told(found)
 
@@ -201,7 +200,7 @@ def on_beam(number: int, realizations: int) -> int:
     arrivals = [(r, m) for r, m in records(feed) if r is not None]
     expected = dict(feed.sums), feed.distinct, feed.rows
     with beam.Pipeline("FnApiRunner") as pipeline:
-        _ = (
+        paired = (
             pipeline
             | beam.Create(arrivals)
             | beam.MapTuple(lambda record, at: TimestampedValue(record, at / 10**6)).with_output_types(Record)
@@ -209,19 +208,15 @@ def on_beam(number: int, realizations: int) -> int:
             | beam.ParDo(Pair(plan, Timing.of(plan)))
             .with_output_types(tuple[str, Delta])
             .with_outputs(REJECTED, main="deltas")
-            .deltas
-            | beam.ParDo(Gather(1))
-            .with_output_types(tuple[str, Delta])
-            .with_outputs(LEDGER, main="deltas")
-            .deltas
-            | beam.CombinePerKey(moments_fn(plan))
-            | beam.MapTuple(lambda _, snapshot: check(snapshot, *expected))
         )
+        gathered = paired.deltas | beam.ParDo(Gather(1)).with_output_types(tuple[str, Delta]).with_outputs(
+            LEDGER, main="deltas"
+        )
+        summed = gathered.deltas | beam.CombinePerKey(moments_fn(plan))
+        _ = summed | "Check" >> beam.MapTuple(lambda _, snapshot: check(snapshot, *expected))
     seconds, cpu = time.monotonic() - began, time.process_time() - cpu
-    print(
-        f"on FnApiRunner: {feed.distinct:,} records of {realizations:,} realizations, {feed.rows:,} arrivals;"
-    )
-    print(f"  {seconds:,.0f} s, {cpu:,.0f} s of processor time")
+    print(f"on FnApiRunner: {feed.distinct:,} records of {realizations:,} realizations,")
+    print(f"  {feed.rows:,} arrivals; {seconds:,.0f} s, {cpu:,.0f} s of processor time")
     return told({"records, duplicates and sums as generated": True})
 
 
