@@ -114,10 +114,10 @@ def kept(into: State) -> Iterator[None]:
 
 
 class Ahead(RealClock):  # type: ignore[misc]
-    """A clock by which every timer of processing time is due."""
+    """A clock by which every timer of processing time is due; one that was cleared stands at the last time."""
 
     def time(self) -> float:
-        return float(super().time()) + 1e9
+        return 1e15
 
 
 @contextmanager
