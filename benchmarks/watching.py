@@ -114,7 +114,7 @@ def kept(into: State) -> Iterator[None]:
 
 
 class Ahead(RealClock):  # type: ignore[misc]
-    """A clock by which every timer of processing time is due; one that was cleared stands at the last time."""
+    """A clock by which every timer of processing time is due, also a cleared one, which has the last time."""
 
     def time(self) -> float:
         return 1e15
