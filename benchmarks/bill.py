@@ -70,8 +70,11 @@ def sections(measured: dict[str, Any], prices: Prices) -> dict[str, str]:
     made = {}
     rows = measured["bounded"]
     made["bounded"] = table(
-        ["S", "K", "T", "records", "shuffled bytes per record", "processor µs per record"],
-        [_cells(r, f"{r['shuffle_bytes']:.0f}", f"{r['cpu_us']:.1f}") for r in rows],
+        ["S", "K", "T", "records", "shuffled bytes per record", "MB once", "processor µs per record"],
+        [
+            _cells(r, f"{r['shuffle_bytes']:.0f}", f"{r['once_bytes'] / 1e6:.1f}", f"{r['cpu_us']:.1f}")
+            for r in rows
+        ],
     )
     head = ["S", "K", "T", "records", "shuffled bytes per record", "state bytes per realization"]
     made["stream"] = table(

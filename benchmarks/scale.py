@@ -6,8 +6,8 @@
 
 Both paths run on Beam's FnApiRunner, whose workers are those of Dataflow. Bytes are those of the coders: a
 branch on each collection that is grouped or goes to a stateful step encodes what passes. State is what the
-runner is given to keep. Processor time is that of the process, the difference of a run and one with a quarter
-of the realizations; in a stream, reading and writing the state of a realization for each record is added.
+runner is given to keep. Processor time is that of the process. Both are the difference of a run and one with a
+quarter of the steps, so that what a run costs once is told apart; in a stream, reading and writing the state of a realization for each record is added.
 Prices are assumptions, and options.
 """
 
@@ -113,12 +113,13 @@ def processor(work: Callable[[], object]) -> float:
 
 
 def measure(path: str, S: int, K: int, T: int) -> dict[str, float]:
-    """Per record at one size. What a run costs once is left out: the difference to a smaller one counts."""
-    few = max(1, K // 4)
-    less, more = (watch(path, S, k, T) for k in (few, K))
-    records = (K - few) * T
+    """Per record at one size. What a run costs once, such as its sums, is told apart: the difference to a
+    run with a quarter of the steps counts."""
+    few = max(1, T // 4)
+    less, more = (watch(path, S, K, steps) for steps in (few, T))
     found = {"S": S, "K": K, "T": T}
-    found |= {name: (more[name] - less[name]) / records for name in ("shuffle_bytes", "cpu_us")}
+    found |= {name: (more[name] - less[name]) / (K * (T - few)) for name in ("shuffle_bytes", "cpu_us")}
+    found["once_bytes"] = more["shuffle_bytes"] - found["shuffle_bytes"] * K * T
     if path == "stream":
         found |= {name: more[name] for name in ("state_bytes", "group_bytes", "state_us")}
         found["cpu_us"] += found["state_us"]
