@@ -6,8 +6,9 @@
 
 Both paths run on Beam's FnApiRunner, whose workers are those of Dataflow. Bytes are those of the coders: a
 branch on each collection that is grouped or goes to a stateful step encodes what passes. State is what the
-runner is given to keep. Processor time is that of the process. Both are the difference of a run and one with a
-quarter of the steps, so that what a run costs once is told apart; in a stream, reading and writing the state of a realization for each record is added.
+runner is given to keep. Processor time is that of the process. Bytes and time of a record are the difference
+of a run and one with a quarter of the steps, so that what a run costs once is told apart. In a stream,
+reading and writing the state of a realization for each record is added.
 Prices are assumptions, and options.
 """
 
