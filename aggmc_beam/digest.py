@@ -18,7 +18,7 @@ import numpy as np
 from aggmc_beam import storage
 from aggmc_beam.chain import Chain, EachStep, Stationary
 from aggmc_beam.errors import InputError
-from aggmc_beam.moments import Counts, Moments, add_moments, pack_moments, unpack_moments
+from aggmc_beam.moments import Counts, Moments, add_moments, pack_moments, states_in, unpack_moments
 from aggmc_beam.pairing import Block, labelled_moments
 from aggmc_beam.profile import Profile
 
@@ -208,21 +208,29 @@ class Digest:
     @classmethod
     def from_bytes(cls, data: bytes, source: str = "these bytes") -> Digest:
         meta, arrays = storage.unpack(data, KIND, source)
-        return cls.from_arrays(meta["S"], arrays)
+        with storage.refusing(source):
+            return cls.from_arrays(states_in(meta), arrays)
 
     @classmethod
     def from_arrays(cls, S: int, arrays: storage.Arrays) -> Digest:
         """The inverse of `to_arrays`."""
-        keys = [(int(c), int(r)) for c, r in arrays["parts"]]
+        keys = [(int(c), int(r)) for c, r in storage.array(arrays, "parts", "i", None, 2)]
+        listing = storage.array(arrays, "profiles", "i", None, 3)
+        if (listing[:, 1:] < (1, 0)).any() or len(np.unique(listing[:, 0])) != len(listing):
+            raise InputError("its profiles are not those of any data")
+        n = int(listing[:, 2].sum())
+        columns = (
+            storage.array(arrays, "profile_bins", "i", n),
+            storage.array(arrays, "profile_number", "i", n, 3),
+            storage.array(arrays, "profile_weight", "f", n, 3),
+            storage.array(arrays, "profile_means", "f", n, 5, S),
+        )
         profiles, start = {}, 0
-        for replicate, width, length in arrays["profiles"].tolist():
-            columns = (
-                arrays[f"profile_{name}"][start : start + length]
-                for name in ("bins", "number", "weight", "means")
-            )
-            profiles[replicate] = Profile(width, *columns)
+        for replicate, width, length in listing.tolist():
+            profile = Profile(width, *(column[start : start + length] for column in columns))
+            profiles[replicate] = profile.checked()
             start += length
-        moments = unpack_moments(arrays) if keys else []
+        moments = unpack_moments(arrays, S) if keys else []
         return cls(S, dict(zip(keys, moments, strict=True)), profiles)
 
 

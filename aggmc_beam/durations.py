@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import date, datetime, timezone
+from datetime import date, datetime, timedelta, timezone
 
 from aggmc_beam.errors import InputError
 
@@ -24,7 +24,7 @@ def microseconds(text: str) -> int:
     >>> microseconds("1h")
     3600000000
     """
-    found = re.fullmatch(r"(\d+)\s*(ms|s|m|h|d|w)", text.strip())
+    found = re.fullmatch(r"(\d{1,12})\s*(ms|s|m|h|d|w)", text.strip())
     if not found or int(found[1]) == 0:
         raise InputError(
             f"{text!r} is not a duration; write a whole number and a unit: ms, s, m, h, d or w, such as 1h"
@@ -57,6 +57,8 @@ def iso(moment: int) -> str:
     >>> iso(3_600_000_000)
     '1970-01-01T01:00:00Z'
     """
-    seconds, micro = divmod(moment, 10**6)
-    found = datetime.fromtimestamp(seconds, timezone.utc).replace(microsecond=micro)
+    try:
+        found = _EPOCH + timedelta(microseconds=moment)
+    except OverflowError:
+        raise InputError(f"{moment} microseconds from 1970 lie beyond all calendars") from None
     return found.isoformat().replace("+00:00", "Z")

@@ -7,9 +7,10 @@ formula. `E[xy] - E[x]E[y]` is never formed, so populations of 10^9 with noise o
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import reduce
+from typing import Any
 
 import numpy as np
 
@@ -173,8 +174,10 @@ class Moments:
 
     @classmethod
     def from_bytes(cls, data: bytes, source: str = "these bytes") -> Moments:
-        _, arrays = storage.unpack(data, KIND, source)
-        return unpack_moments(arrays)[0]
+        meta, arrays = storage.unpack(data, KIND, source)
+        with storage.refusing(source):
+            [found] = unpack_moments(arrays, states_in(meta))
+        return found
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to a file that `load` reads: no pickle, with a version and a checksum."""
@@ -214,8 +217,23 @@ def pack_moments(items: list[Moments]) -> dict[str, np.ndarray]:
     }
 
 
-def unpack_moments(arrays: storage.Arrays) -> list[Moments]:
-    """The inverse of `pack_moments`."""
+def states_in(meta: Mapping[str, Any]) -> int:
+    """The number of states that a stored header tells."""
+    S = meta["S"]
+    if type(S) is not int or S < 1:
+        raise InputError(f"the number of states is {S!r}")
+    return S
+
+
+def unpack_moments(arrays: storage.Arrays, S: int) -> list[Moments]:
+    """The inverse of `pack_moments`; sums that no data can have are an `InputError`."""
+    numbers = storage.array(arrays, "counts", "i", None, len(_PARTS) + len(fields(Counts)))
+    n, at = len(numbers), slice(len(_PARTS))
+    weights = storage.array(arrays, "scalars", "f", n, len(_PARTS) + 1)
+    storage.array(arrays, "means", "f", n, len(_PARTS), 2, S)
+    storage.array(arrays, "products", "f", n, len(_PARTS), S, S)
+    if (numbers[:, at] < 0).any() or ((numbers[:, at] > 0) != (weights[:, at] > 0)).any():
+        raise InputError("its weights do not fit its numbers of pairs")
     items = []
     for counts, scalars, means, products in zip(
         *(arrays[k] for k in ("counts", "scalars", "means", "products")), strict=True

@@ -12,6 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from aggmc_beam.errors import InputError
 from aggmc_beam.pairing import Block
 
 #: Beyond this many steps, neighbouring ones share a bin of twice the width.
@@ -78,6 +79,15 @@ class Profile:
             int(name): cls(int(width), bins[at], number[at], weights[at], means[at])
             for name, width, at in zip(names, widths, parts, strict=True)
         }
+
+    def checked(self) -> Profile:
+        """The same, if its bins are in order and its weights fit its numbers; else an `InputError`."""
+        ordered = (np.diff(self.bins) > 0).all() and (np.abs(self.bins) < 2**62 // self.width).all()
+        fits = (self.number >= 0).all() and ((self.number > 0) == (self.weight > 0)).all()
+        power_of_two = self.width & (self.width - 1) == 0
+        if not (ordered and fits and power_of_two):
+            raise InputError("its profiles are not those of any data")
+        return self
 
     def __add__(self, other: Profile) -> Profile:
         if not len(other.bins):

@@ -19,6 +19,14 @@ import numpy as np
 from aggmc_beam.durations import instant, iso, microseconds
 from aggmc_beam.errors import InputError
 
+#: Longest record or message in bytes, and how deep its lists and objects may be nested.
+MAX_BYTES, MAX_DEPTH = 10 << 20, 32
+#: Counts and populations lie below this, so that their products stay finite.
+MAX_COUNT = 1e30
+#: Times lie below this: what floats hold exactly.
+MAX_TIME = 2**53
+#: What decoders leave where there was no text: the replacement character, NUL, half of a pair.
+_NO_TEXT = re.compile("[\ufffd\0\ud800-\udfff]")
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,14})")
 
 
@@ -57,18 +65,20 @@ class Clock:
         found = _whole(value)
         if found is None:
             hint = "; for time stamps give step as a duration such as 1h" if _is_stamp(value) else ""
-            raise Rejected(f"{column} is {_shown(value)}, not a whole number{hint}")
+            raise Rejected(f"{column} is {shortened(value)}, not a whole number{hint}")
+        if abs(found) >= MAX_TIME:
+            raise Rejected(f"{column} is {shortened(value)}, too far away for a time")
         if found % self.unit:
             raise Rejected(f"{column} is {found}, not a multiple of the step {self.step}")
         return found // self.unit
 
     def _stamp(self, value: Any, column: str) -> int:
         if not _is_stamp(value):
-            raise Rejected(f"{column} is {_shown(value)}, not a time such as 2026-01-31T14:00:00Z")
+            raise Rejected(f"{column} is {shortened(value)}, not a time such as 2026-01-31T14:00:00Z")
         away = instant(value) - self.origin
         if away % self.unit:
             raise Rejected(
-                f"{column} is {_shown(value)}, not a whole number of {self.step} steps from "
+                f"{column} is {shortened(value)}, not a whole number of {self.step} steps from "
                 f"{iso(self.origin)}"
             )
         return away // self.unit
@@ -136,15 +146,52 @@ def read_record(row: Mapping[str, Any], schema: Schema) -> Record:
 
 def parse_json(line: str | bytes) -> dict[str, Any]:
     """The row in a line of JSON; `Rejected` if it is none."""
+    row = read_json(line)
+    if not isinstance(row, dict):
+        raise Rejected(f"the line holds {shortened(row)}, not a JSON object")
+    return row
+
+
+def read_json(text: str | bytes) -> Any:
+    """The value in JSON text; `Rejected` if it is none, or too long or too deep to be records.
+
+    Of a key that is given twice the first counts, as it does for Polars.
+
+    >>> read_json('{"time": 1, "time": 2}')
+    {'time': 1}
+    """
+    if len(text) > MAX_BYTES:
+        raise Rejected(f"it is longer than {MAX_BYTES >> 20} MB")
     try:
-        row = json.loads(line)
+        found = json.loads(text, object_pairs_hook=_first)
     except UnicodeDecodeError as error:
         raise Rejected(f"the line is not UTF-8 text ({error.reason})") from None
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also integers of thousands of digits
         raise Rejected(f"the line is not JSON: {error}") from None
-    if not isinstance(row, dict):
-        raise Rejected(f"the line holds {_shown(row)}, not a JSON object")
-    return row
+    if _openings(text) > MAX_DEPTH and _is_deep(found):
+        raise Rejected(f"it is nested more than {MAX_DEPTH} deep")
+    return found
+
+
+def _first(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    return found if len(found) == len(pairs) else dict(reversed(pairs))
+
+
+def _openings(text: str | bytes) -> int:
+    if isinstance(text, str):
+        return text.count("[") + text.count("{")
+    return text.count(b"[") + text.count(b"{")
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        inner = (v.values() if isinstance(v, dict) else v for v in level)
+        level = [x for values in inner for x in values if isinstance(x, list | dict)]
+        if not level:
+            return False
+    return True
 
 
 def identity(value: Any, column: str) -> str:
@@ -156,9 +203,12 @@ def identity(value: Any, column: str) -> str:
             raise Rejected(f"{column} is {value}")
         value = int(value) if value == int(value) else value
     if isinstance(value, list | dict):
-        raise Rejected(f"{column} is {_shown(value)}, not a name or a number")
-    found = str(value).strip()
-    if "�" in found:
+        raise Rejected(f"{column} is {shortened(value)}, not a name or a number")
+    try:
+        found = str(value).strip()
+    except ValueError:
+        raise Rejected(f"{column} is {shortened(value)}") from None
+    if _NO_TEXT.search(found):
         raise Rejected(f"{column} is not UTF-8 text")
     if not found:
         raise Rejected(f"{column} is missing")
@@ -175,8 +225,8 @@ def realization_number(name: str) -> int:
 
 
 def good_rows(counts: np.ndarray) -> np.ndarray:
-    """Which rows of an array [n, S] are finite throughout."""
-    return np.asarray(np.isfinite(counts).all(1))
+    """Which rows of an array [n, S] are finite throughout, and not beyond `MAX_COUNT`."""
+    return np.asarray((np.abs(counts) < MAX_COUNT).all(1))
 
 
 def _counts(row: Mapping[str, Any], schema: Schema) -> np.ndarray:
@@ -190,7 +240,7 @@ def _counts(row: Mapping[str, Any], schema: Schema) -> np.ndarray:
         if found is None:
             raise Rejected(f"{schema.counts} is missing")
         if isinstance(found, dict) or not hasattr(found, "__len__"):
-            raise Rejected(f"{schema.counts} is {_shown(found)}, not a list of counts")
+            raise Rejected(f"{schema.counts} is {shortened(found)}, not a list of counts")
         if len(found) != len(schema.states):
             raise Rejected(f"{schema.counts} has {len(found)} values for {len(schema.states)} states")
         values = list(found)
@@ -219,11 +269,16 @@ def _number(value: Any, what: str) -> float:
             value = float(value) if "_" not in value else None
         except ValueError:
             value = _Text(value)
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-        raise Rejected(f"{what} is {_shown(value)}, not a number")
-    found = float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise Rejected(f"{what} is {shortened(value)}, not a number")
+    try:
+        found = float(value)
+    except OverflowError:
+        raise Rejected(f"{what} is too large") from None
     if not math.isfinite(found):
         raise Rejected(f"{what} is {'NaN' if found != found else 'infinite'}")
+    if abs(found) >= MAX_COUNT:
+        raise Rejected(f"{what} is {found:g}, too large")
     return found
 
 
@@ -267,6 +322,14 @@ def _is_stamp(value: Any) -> bool:
     return True
 
 
-def _shown(value: Any) -> str:
-    found = repr(value)
+def shortened(value: Any) -> str:
+    """A value as error messages show it: at most 60 characters, all of them printable.
+
+    >>> shortened("\\x1b[2J"), len(shortened([0] * 100))
+    ("'\\\\x1b[2J'", 60)
+    """
+    try:
+        found = repr(value)
+    except (ValueError, RecursionError):  # too many digits, or too deep
+        return f"a {type(value).__name__} too large to show"
     return found if len(found) <= 60 else found[:57] + "..."

@@ -16,6 +16,7 @@ from aggmc_beam import storage
 from aggmc_beam.chain import Chain, as_chain
 from aggmc_beam.config.special import ChainKind, chain_to_plain
 from aggmc_beam.digest import Digest, Replicates
+from aggmc_beam.durations import microseconds
 from aggmc_beam.errors import InputError
 from aggmc_beam.fitting import Settings, estimate_digest
 from aggmc_beam.moments import Counts
@@ -96,24 +97,30 @@ class Saved:
     @classmethod
     def from_bytes(cls, data: bytes, source: str = "these bytes") -> Saved:
         meta, arrays = storage.unpack(data, KIND, source)
-        S = len(meta["states"])
-        groups = []
-        for i, entry in enumerate(meta["groups"]):
-            own = {n.split("/", 1)[1]: a for n, a in arrays.items() if n.startswith(f"{i}/")}
-            groups.append(
-                Sums(
-                    entry["group"],
-                    Digest.from_arrays(S, own),
-                    Replicates(*(int(x) for x in own["rule"])),
-                    entry["realizations"],
-                    Tracks.from_arrays(S, own),
-                    own.get("population"),
-                )
-            )
+        with storage.refusing(source):
+            return cls._of(meta, arrays)
+
+    @classmethod
+    def _of(cls, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> Saved:
+        states = _names(meta["states"], "states")
+        if not states or not isinstance(meta["weighted"], bool):
+            raise InputError("its header is not that of a run")
+        parts: dict[str, dict[str, np.ndarray]] = {}
+        for name, array in arrays.items():
+            number, _, rest = name.partition("/")
+            parts.setdefault(number, {})[rest] = array
+        groups = [
+            _sums(entry, parts.get(str(i), {}), len(states), meta["weighted"])
+            for i, entry in enumerate(meta["groups"])
+        ]
         undone = None if meta["undone"] is None else noise_from_dict(meta["undone"])
         chain = ChainKind().read(meta["chain"], "chain")
         step, origin = meta["clock"]
-        return cls(tuple(meta["states"]), chain, groups, meta["weighted"], undone, (step, origin))
+        if not (type(origin) is int and (isinstance(step, str) or (type(step) is int and step > 0))):
+            raise InputError("its clock is not that of a run")
+        if isinstance(step, str):
+            microseconds(step)
+        return cls(states, chain, groups, meta["weighted"], undone, (step, origin))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         storage.write_atomically(path, self.to_bytes())
@@ -162,6 +169,34 @@ def find(path: str | os.PathLike[str]) -> str:
     if not os.path.exists(name) and os.path.exists(f"{name}.aggmc"):
         return f"{name}.aggmc"
     return name
+
+
+def _names(given: Any, what: str) -> tuple[str, ...]:
+    if not isinstance(given, list) or not all(isinstance(n, str) for n in given):
+        raise InputError(f"its {what} are not a list of names")
+    if len(set(given)) != len(given):
+        raise InputError(f"its {what} are not all different")
+    return tuple(given)
+
+
+def _sums(entry: dict[str, Any], arrays: dict[str, np.ndarray], S: int, weighted: bool) -> Sums:
+    """One group from its entry in the header and its arrays."""
+    names = _names(entry["realizations"], "realizations")
+    tracks = Tracks.from_arrays(S, arrays)
+    if tracks.key.max(initial=-1) >= len(names):
+        raise InputError("it covers steps of realizations that it does not name")
+    rule = Replicates(*storage.array(arrays, "rule", "i", 4).tolist())
+    if min(rule.groups, rule.per_key, rule.span) < 1:
+        raise InputError("its jackknife groups are not those of any data")
+    population = None
+    if weighted or "population" in arrays:
+        population = arrays["population"]
+        if population.shape != (len(names),) or not np.isfinite(population).any():
+            raise InputError("its populations do not fit its realizations")
+    group = entry["group"]
+    if group is not None and not all(isinstance(v, str) for v in group.values()):
+        raise InputError("its group is not a mapping of names")
+    return Sums(group, Digest.from_arrays(S, arrays), rule, list(names), tracks, population)
 
 
 def _name(group: dict[str, str] | None) -> tuple[tuple[str, str], ...]:

@@ -12,7 +12,8 @@ import math
 import os
 import struct
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -78,14 +79,63 @@ def _parse(data: bytes, source: str) -> tuple[dict[str, Any], dict[str, np.ndarr
             f"{source} has format version {version}, this release reads {VERSION}; "
             "read it with the release that wrote it"
         )
-    offset = _PREFIX.size + length
+    with refusing(source):
+        return _contents(body, _PREFIX.size + length)
+
+
+def _contents(body: bytes, offset: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Header and arrays. A checksum proves that nothing was damaged, not that the writer meant well:
+    every length is compared with the bytes that are there before anything of that size is made."""
+    if offset > len(body):
+        raise InputError("its header is longer than the file")
     header = json.loads(body[_PREFIX.size : offset])
     arrays = {}
     for name, dtype, shape in header["arrays"]:
-        count = math.prod(shape)
-        arrays[name] = np.frombuffer(body, dtype, count, offset).reshape(shape).copy()
-        offset += count * 8
+        if dtype not in _DTYPES or not all(type(n) is int and n >= 0 for n in shape):
+            raise InputError(f"array {name!r} has type {dtype!r} and shape {shape!r}")
+        size = 8 * math.prod(shape)
+        if size > len(body) - offset:
+            raise InputError(f"array {name!r} is longer than the file")
+        arrays[name] = np.frombuffer(body, dtype, size // 8, offset).reshape(shape).copy()
+        offset += size
+    if offset != len(body):
+        raise InputError(f"{len(body) - offset} bytes at its end belong to no array")
+    if not isinstance(header["meta"], dict):
+        raise InputError("its header describes nothing")
     return header, arrays
+
+
+@contextmanager
+def refusing(source: str) -> Iterator[None]:
+    """Whatever goes wrong in taking bytes apart is one `InputError` that names their source."""
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise InputError(f"{source} cannot be used: {error}; restore or recompute it") from error
+
+
+def array(arrays: Arrays, name: str, kind: str, *shape: int | None) -> np.ndarray:
+    """The array of that name, which must be of this kind ("i" or "f") and shape (None: any length),
+    and finite.
+
+    >>> array({"x": np.eye(2)}, "x", "f", None, 3)
+    Traceback (most recent call last):
+    aggmc_beam.errors.InputError: array 'x' has shape (2, 2), not (any, 3)
+    """
+    if name not in arrays:
+        raise InputError(f"array {name!r} is missing")
+    found = arrays[name]
+    fits = len(found.shape) == len(shape) and all(
+        n is None or n == m for n, m in zip(shape, found.shape, strict=True)
+    )
+    if not fits:
+        wanted = ", ".join("any" if n is None else str(n) for n in shape)
+        raise InputError(f"array {name!r} has shape {found.shape}, not ({wanted})")
+    if found.dtype.kind != kind:
+        raise InputError(f"array {name!r} holds {found.dtype}")
+    if kind == "f" and not np.isfinite(found).all():
+        raise InputError(f"array {name!r} holds numbers that are not finite")
+    return found
 
 
 def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:

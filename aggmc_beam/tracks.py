@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from aggmc_beam import storage
 from aggmc_beam.errors import InputError
 from aggmc_beam.pairing import Block
 
@@ -255,10 +256,26 @@ class Tracks:
 
     @classmethod
     def from_arrays(cls, S: int, arrays: dict[str, np.ndarray]) -> Tracks:
-        key, start, stop = arrays["covered"].T
-        open_key, open_time = arrays["open"].T
-        rows = arrays["open_values"], arrays["open_weight"]
-        return cls(S, key, start, stop, open_key, open_time, *rows)
+        """The inverse of `to_arrays`; an `InputError` if they are not what tracks can be."""
+        key, start, stop = storage.array(arrays, "covered", "i", None, 3).T
+        open_key, open_time = storage.array(arrays, "open", "i", None, 2).T
+        n = len(open_key)
+        values = storage.array(arrays, "open_values", "f", n, S)
+        weight = storage.array(arrays, "open_weight", "f", n)
+        found = cls(S, key, start, stop, open_key, open_time, values, weight)
+        found._check()
+        return found
+
+    def _check(self) -> None:
+        """Intervals in order and apart, and every open record in one of them."""
+        if (self.key < 0).any() or (self.start > self.stop).any() or (self.open_weight <= 0).any():
+            raise InputError("its covered steps are not those of any data")
+        line = Line.over((self.key, self.start), (self.key, self.stop), (self.open_key, self.open_time))
+        starts, stops = line.places(self.key, self.start), line.places(self.key, self.stop)
+        opened = line.places(self.open_key, self.open_time)
+        apart = (starts[1:] > stops[:-1] + 1).all() and (np.diff(opened) > 0).all()
+        if not (apart and _inside(opened, starts, stops).all()):
+            raise InputError("its covered steps are not those of any data")
 
 
 def _at(weight: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:

@@ -7,11 +7,13 @@ so a record of ten states takes some twenty bytes and not eighty.
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import numpy as np
 
 from aggmc_beam.errors import InputError
+from aggmc_beam.storage import refusing
 
 VERSION = 1
 #: How an array is stored, and what it is read back as.
@@ -35,30 +37,44 @@ def encode(kind: int, meta: Any, *arrays: np.ndarray) -> bytes:
 
 
 def decode(data: bytes, kind: int) -> tuple[Any, list[np.ndarray]]:
-    """What was given to `encode`; `InputError` for another version or kind."""
+    """What was given to `encode`; `InputError` for another version or kind, and for damaged bytes.
+
+    Every length is compared with the bytes that are left before anything of that size is made.
+    """
     if len(data) < 2 or data[0] != VERSION:
         version = data[0] if data else "none"
         raise InputError(f"these bytes have format version {version}; this release reads {VERSION}")
     if data[1] != kind:
         raise InputError(f"these bytes hold a value of kind {data[1]}, but kind {kind} is needed here")
-    size, at = _read_varint(data, 2)
-    meta = json.loads(data[at : at + size])
-    number, at = _read_varint(data, at + size)
-    arrays = []
-    for _ in range(number):
-        form, ndim = data[at], data[at + 1]
-        at += 2
-        shape = []
-        for _ in range(ndim):
-            n, at = _read_varint(data, at)
-            shape.append(n)
-        stored = np.dtype(_FORMS[form % _WHOLE])
-        count = int(np.prod(shape, dtype=np.int64))
-        found = np.frombuffer(data, stored, count, at).reshape(shape)
-        at += count * stored.itemsize
-        integers = form < _WHOLE and stored.kind == "i"
-        arrays.append(found.astype(np.int64 if integers else np.float64))
+    with refusing("an encoded value"):
+        size, at = _read_varint(data, 2)
+        meta = json.loads(data[at : at + size])
+        number, at = _read_varint(data, at + size)
+        arrays = []
+        for _ in range(number):
+            array, at = _read_array(data, at)
+            arrays.append(array)
+        if at != len(data):
+            raise InputError(f"it has {len(data)} bytes where {at} were written")
     return meta, arrays
+
+
+def _read_array(data: bytes, at: int) -> tuple[np.ndarray, int]:
+    form, ndim = data[at], data[at + 1]
+    at += 2
+    shape = []
+    for _ in range(ndim):
+        n, at = _read_varint(data, at)
+        shape.append(n)
+    if form >= 2 * _WHOLE:
+        raise InputError(f"it holds an array of form {form}")
+    stored = np.dtype(_FORMS[form % _WHOLE])
+    count = math.prod(shape)
+    if count * stored.itemsize > len(data) - at:
+        raise InputError("it holds an array that is longer than all its bytes")
+    found = np.frombuffer(data, stored, count, at).reshape(shape)
+    integers = form < _WHOLE and stored.kind == "i"
+    return found.astype(np.int64 if integers else np.float64), at + count * stored.itemsize
 
 
 def _narrow(array: np.ndarray) -> tuple[int, np.ndarray]:
@@ -97,3 +113,5 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return n, at
         shift += 7
+        if shift > 63:
+            raise InputError("it holds a length of more than 63 bits")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import fields
 from typing import Any
 
@@ -15,6 +16,7 @@ from aggmc_beam.moments import Counts
 from aggmc_beam.records import Record
 from aggmc_beam.result import Estimate
 from aggmc_beam.saved import Sums
+from aggmc_beam.storage import refusing
 from aggmc_beam.track import Row, Steps, Track
 from aggmc_beam.tracks import Tracks
 
@@ -29,6 +31,16 @@ class _Coder(coders.Coder):  # type: ignore[misc]
     """Deterministic: equal values have equal bytes, so they may be keys and be compared."""
 
     of: Any = None
+
+    def __init_subclass__(cls) -> None:
+        # Bytes may be damaged, or of another release: that is one error, of whatever coder.
+        take_apart = cls.decode
+
+        def decode(self: Any, encoded: bytes) -> Any:
+            with refusing(f"an encoded {cls.of.__name__}"):
+                return take_apart(self, encoded)
+
+        cls.decode = functools.wraps(take_apart)(decode)
 
     def is_deterministic(self) -> bool:
         return True

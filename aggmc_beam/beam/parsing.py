@@ -10,7 +10,7 @@ import apache_beam as beam
 
 from aggmc_beam.beam.bounded import REJECTED, counter
 from aggmc_beam.beam.values import MAX_PAYLOAD, Batch
-from aggmc_beam.records import Record, Rejected, Schema, parse_json, read_record
+from aggmc_beam.records import Record, Rejected, Schema, parse_json, read_json, read_record, shortened
 
 
 def rows(element: Any) -> Iterator[Mapping[str, Any] | Rejected]:
@@ -35,12 +35,12 @@ def _json_rows(text: bytes | str) -> Iterator[Mapping[str, Any] | Rejected]:
             yield error
         return
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        yield Rejected(f"the line is not JSON: {error}")
+        found = read_json(text)
+    except Rejected as error:
+        yield error
         return
     for row in found:
-        yield row if isinstance(row, dict) else Rejected(f"{str(row)[:60]!r} is not a JSON object")
+        yield row if isinstance(row, dict) else Rejected(f"{shortened(row)} is not a JSON object")
 
 
 def payload(element: Any) -> Any:

@@ -10,7 +10,7 @@ import polars as pl
 from aggmc_beam.local.keys import Keys
 from aggmc_beam.local.sources import BROKEN, ROW
 from aggmc_beam.local.tidy import COUNT, FILE, KEY, POPULATION, STATE, TIME, VALUES, value_columns
-from aggmc_beam.records import Schema, good_rows
+from aggmc_beam.records import MAX_COUNT, Schema, good_rows
 
 SPOILED = "another row of its record cannot be used, so the record is not"
 INCOMPLETE = "its record has no row for some state, and input.absent is missing"
@@ -67,7 +67,7 @@ def key_frame(batch: pl.DataFrame, groups: list[str], refused: Refused) -> pl.Da
     needed = [*groups, KEY, TIME, *([POPULATION] if POPULATION in batch.columns else [])]
     good = pl.all_horizontal(pl.col(c).is_not_null() for c in needed) & ~pl.col(BROKEN)
     if POPULATION in batch.columns:
-        good &= pl.col(POPULATION).is_finite() & (pl.col(POPULATION) > 0)
+        good &= pl.col(POPULATION).is_between(0, MAX_COUNT, "none")
     mask = batch.select(good.alias("good"))["good"]
     if mask.all():
         return batch
@@ -155,7 +155,7 @@ class Long:
         new = np.ones(len(rows.key), bool)
         new[1:] = (np.diff(rows.key) != 0) | (np.diff(rows.time) != 0)
         heads, record = np.flatnonzero(new), np.cumsum(new) - 1
-        bad = (rows.state < 0) | ~np.isfinite(rows.count)
+        bad = (rows.state < 0) | ~good_rows(rows.count[:, None])
         self.refused.add(rows.place[bad])
         cell = (record * S + rows.state)[~bad]
         times = np.bincount(cell, minlength=len(heads) * S).reshape(-1, S)

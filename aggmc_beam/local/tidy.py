@@ -11,7 +11,7 @@ import polars as pl
 
 from aggmc_beam.errors import InputError, nearest
 from aggmc_beam.local.sources import BROKEN, ROW, Source
-from aggmc_beam.records import Clock, Schema
+from aggmc_beam.records import MAX_COUNT, MAX_TIME, Clock, Schema
 
 KEY, TIME, VALUES, STATE, COUNT, POPULATION, FILE = (
     "__key", "__time", "__values", "__state", "__count", "__population", "__file",
@@ -36,12 +36,12 @@ def readable(schema: Schema) -> pl.Expr:
     needed = [*group_columns(schema), KEY, TIME]
     good = [pl.col(c).is_not_null() for c in needed] + [~pl.col(BROKEN)]
     if schema.population is not None:
-        good.append(pl.col(POPULATION).is_finite() & (pl.col(POPULATION) > 0))
+        good.append(pl.col(POPULATION).is_between(0, MAX_COUNT, "none"))
     if value_columns(schema) == [VALUES]:
         good.append(pl.col(VALUES).list.len() == len(schema.states))
         good.append(pl.col(VALUES).list.sum().is_finite())
     else:
-        good += [pl.col(c).is_finite() for c in value_columns(schema) if c != STATE]
+        good += [pl.col(c).abs() < MAX_COUNT for c in value_columns(schema) if c != STATE]
     return pl.all_horizontal(good).fill_null(False)
 
 
@@ -84,7 +84,7 @@ def _name(column: str, dtype: Any) -> pl.Expr:
     if isinstance(dtype, pl.List | pl.Array | pl.Struct) or dtype == pl.Binary:
         return pl.lit(None, pl.String)
     text = c.cast(pl.String).str.strip_chars()
-    return pl.when((text != "") & ~text.str.contains("\ufffd", literal=True)).then(text)
+    return pl.when((text != "") & ~text.str.contains(r"[\x{FFFD}\x00]")).then(text)
 
 
 def _number(column: str, dtype: Any) -> pl.Expr:
@@ -116,9 +116,11 @@ def _units(column: str, dtype: Any, source: str) -> pl.Expr:
     c = pl.col(column)
     if dtype == pl.String:
         text = c.str.strip_chars()
-        return pl.coalesce(text.cast(pl.Int64, strict=False), _whole(text.cast(pl.Float64, strict=False)))
+        return pl.coalesce(
+            _near(text.cast(pl.Int64, strict=False)), _whole(text.cast(pl.Float64, strict=False))
+        )
     if dtype.is_integer():
-        return c.cast(pl.Int64, strict=False)
+        return _near(c.cast(pl.Int64, strict=False))
     if dtype.is_float():
         return _whole(c.cast(pl.Float64))
     raise InputError(
@@ -127,8 +129,12 @@ def _units(column: str, dtype: Any, source: str) -> pl.Expr:
     )
 
 
+def _near(c: pl.Expr) -> pl.Expr:
+    return pl.when(c.is_between(-MAX_TIME, MAX_TIME, "none")).then(c)
+
+
 def _whole(c: pl.Expr) -> pl.Expr:
-    whole = c.is_finite() & (c == c.round()) & (c.abs() < 2**53)
+    whole = c.is_finite() & (c == c.round()) & (c.abs() < MAX_TIME)
     return pl.when(whole).then(c).cast(pl.Int64, strict=False)
 
 
