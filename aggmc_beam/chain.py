@@ -13,6 +13,9 @@ import numpy as np
 
 from aggmc_beam.errors import InputError
 
+#: Steps times harmonics of a parametric chain; a year of hours with ten of them has 87,600.
+MAX_COVARIATES = 1_000_000
+
 
 class Chain(Protocol):
     """`cells(time)` gives the cell of each left end; `centred` says whether the two ends of a
@@ -171,6 +174,8 @@ class Parametric:
         _positive("order", order)
         if 2 * order >= period:
             raise InputError(f"period {period} can carry harmonics of order below {period / 2:g} only")
+        if period * order > MAX_COVARIATES:
+            raise InputError(f"period {period} with harmonics of order {order} has too many covariates")
         angle = 2 * np.pi * np.arange(period)[:, None] * np.arange(1, order + 1) / period
         return cls(np.column_stack([np.cos(angle), np.sin(angle)]), period, weighting)
 

@@ -59,7 +59,22 @@ class Settings:
 
 
 def estimate_digest(digest: Digest, settings: Settings) -> Estimate | Estimates:
-    """The estimate, or one per cell, from a digest whose cells are those of `settings.chain`."""
+    """The estimate, or one per cell, from a digest whose cells are those of `settings.chain`.
+
+    What overflows, or cannot be divided, becomes a NaN row with a flag, not a warning.
+    """
+    try:
+        with np.errstate(all="ignore"):
+            return _estimate(digest, settings)
+    except InputError:
+        raise
+    except (ValueError, OverflowError) as error:  # of solvers that met what is not finite
+        raise InputError(
+            f"the sums cannot be solved for moves ({error}); check that counts are of a sensible size"
+        ) from error
+
+
+def _estimate(digest: Digest, settings: Settings) -> Estimate | Estimates:
     if digest.total.pairs == 0:
         raise InputError(
             "no two records are one step apart, so there is nothing to learn moves from; check the "
@@ -156,7 +171,8 @@ class Fit:
 
         errors = jackknife_cells(parts, statistic)
         matrices = nonstationary.transition_matrices(theta, Z)
-        label = {"of": "parametric", "groups": len(parts[0]), "cut": True, "centre": None}
+        unknown = int((~np.isfinite(errors)).sum())
+        label = {"of": "parametric", "groups": len(parts[0]), "cut": True, "centre": None, "unknown": unknown}
         fitted = []
         for item, P, error in zip(items, matrices, errors, strict=True):
             P, error = seen.embed(P), seen.embed(error)
@@ -227,6 +243,7 @@ class Fit:
         S, settings, resolved = self.S, self.settings, self.resolved
         total, x, groups = data.total, data.x, data.groups
         own = smooth == settings.estimator
+        P = np.where(np.isfinite(P).all(1, keepdims=True), P, np.nan)
         # The scale of the lagged covariance may itself be an estimate.
         offset = np.abs(centre - x.right) * resolved.relative_error
         standard_error = np.hypot(error, offset)
@@ -246,26 +263,30 @@ class Fit:
             baselines={"identity": np.eye(S), "naive": np.tile(x.right, (S, 1))},
             counts=_counts(total, self.digest.total),
             diagnostics={
-                "rows": self._row_flags(x, P, share_error),
+                "rows": self._row_flags(data, P, share_error),
                 "interval": {
                     "of": smooth,
                     "groups": groups,
                     "cut": not own,
                     "centre": None if own else centre,
+                    "unknown": int((~np.isfinite(standard_error))[~np.isnan(P)].sum()),
                 },
                 "population": resolved.note,
                 "outside": int(((P < 0) | (P > 1)).sum()),
-                "condition": float(np.linalg.cond(x.gram)),
+                "condition": float(np.linalg.cond(x.gram)) if np.isfinite(x.gram).all() else np.inf,
                 **diagnostics,
             },
             cell=cell,
             window=window,
         )
 
-    def _row_flags(self, x: Latent, P: np.ndarray, share_error: np.ndarray) -> list[dict[str, Any]]:
-        flags = []
+    def _row_flags(self, data: Data, P: np.ndarray, share_error: np.ndarray) -> list[dict[str, Any]]:
+        x, flags = data.x, []
         for i, name in enumerate(self.names):
-            if np.isnan(P[i]).all():
+            if np.isnan(P[i]).all() and data.seen.left[i]:
+                why = f"moves from state {name!r} cannot be told from numbers of this size"
+                flags.append({"state": name, "flag": "undetermined", "why": why})
+            elif np.isnan(P[i]).all():
                 why = f"state {name!r} was never seen before a move, so nothing is known of moves from it"
                 flags.append({"state": name, "flag": "never-seen", "why": why})
             elif x.mu[i] < RARE * share_error[i]:

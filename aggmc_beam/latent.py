@@ -154,10 +154,10 @@ def _noise(
 
 def _trajectory(profile: Profile, inverse: np.ndarray, b: np.ndarray) -> Trajectory:
     counts = (profile.means[:, RECORDS] - b) @ inverse.T
-    seen = profile.number[:, 0] > 0
-    totals = counts[seen].sum(1)
-    weight = profile.weight[seen, 0] * totals
-    return Trajectory(profile.bins[seen] * profile.width, weight, counts[seen] / totals[:, None])
+    totals = counts.sum(1)
+    seen = (profile.number[:, 0] > 0) & (totals > 0)  # a step at which nobody was counted has no shares
+    weight, shares = profile.weight[seen, 0] * totals[seen], counts[seen] / totals[seen, None]
+    return Trajectory(profile.bins[seen] * profile.width, weight, shares)
 
 
 def _shares(mean: np.ndarray) -> np.ndarray:

@@ -232,6 +232,8 @@ def unpack_moments(arrays: storage.Arrays, S: int) -> list[Moments]:
     weights = storage.array(arrays, "scalars", "f", n, len(_PARTS) + 1)
     storage.array(arrays, "means", "f", n, len(_PARTS), 2, S)
     storage.array(arrays, "products", "f", n, len(_PARTS), S, S)
+    if (numbers >= 2**53).any() or (numbers <= -(2**53)).any():
+        raise InputError("it counts more records than there can be")
     if (numbers[:, at] < 0).any() or ((numbers[:, at] > 0) != (weights[:, at] > 0)).any():
         raise InputError("its weights do not fit its numbers of pairs")
     items = []

@@ -9,6 +9,7 @@ import numpy as np
 
 from aggmc_beam.errors import InputError
 from aggmc_beam.noise import Exact, Noise
+from aggmc_beam.records import MAX_COUNT
 
 
 def check_counts(data: Any) -> np.ndarray:
@@ -31,6 +32,8 @@ def check_counts(data: Any) -> np.ndarray:
             f"the count of realization {k}, step {t}, state {i} is infinite; give NaN for the whole "
             "step if it was not observed"
         )
+    if (np.abs(counts) >= MAX_COUNT).any():
+        raise InputError(f"a count is beyond {MAX_COUNT:g}, too large to be one")
     missing = np.isnan(counts)
     partial = missing.any(2) & ~missing.all(2)
     if partial.any():
@@ -63,7 +66,7 @@ def check_populations(population: Any, K: int) -> np.ndarray:
         N = np.asarray(np.nan)
     if N.ndim > 1 or (N.ndim == 1 and len(N) != K):
         raise InputError(f"population must be one number or {K}, one per realization; got shape {N.shape}")
-    if not (np.isfinite(N).all() and (N > 0).all()):
+    if not ((N > 0).all() and (N < MAX_COUNT).all()):
         raise InputError(
             f"population must be positive and finite, one number or one per realization, "
             f"or 'estimate'; got {population!r}"
@@ -88,5 +91,11 @@ def check_exact_totals(counts: np.ndarray, N: np.ndarray, noise: Noise) -> None:
 def constant_totals(counts: np.ndarray) -> np.ndarray | None:
     """[K] totals of each realization, or None if any of them changes with time."""
     totals = counts.sum(2)
-    low, high = np.nanmin(totals, 1), np.nanmax(totals, 1)
-    return low if np.allclose(low, high, rtol=1e-9, atol=0) else None
+    seen = ~np.isnan(totals).all(1)
+    low, high = np.nanmin(totals[seen], 1), np.nanmax(totals[seen], 1)
+    if not np.allclose(low, high, rtol=1e-9, atol=0):
+        return None
+    # A realization without any record takes part in nothing; it is given a total that does no harm.
+    found = np.full(len(totals), low[0])
+    found[seen] = low
+    return found

@@ -103,17 +103,23 @@ class Estimate:
         """The estimate that `to_json` wrote."""
         try:
             d = json.loads(line)
+            S = len(d["states"])
+            interval = d["diagnostics"]["interval"]
+            if interval["centre"] is not None:
+                _array(interval["centre"], S, S)
+            if not (isinstance(interval["cut"], bool) and type(d["degrees"]) is int and 0 < d["level"] < 1):
+                raise TypeError("its interval cannot be made")
             return cls(
-                states=tuple(d["states"]),
-                transition_matrix=_array(d["transition_matrix"]),
-                standard_error=_array(d["standard_error"]),
+                states=tuple(str(s) for s in d["states"]),
+                transition_matrix=_array(d["transition_matrix"], S, S),
+                standard_error=_array(d["standard_error"], S, S),
                 degrees=d["degrees"],
                 level=d["level"],
-                stationary=_array(d["stationary"]),
+                stationary=_array(d["stationary"], S),
                 population=float(_array(d["population"])),
                 noise=noise_from_dict(d["noise"]),
-                estimator=d["estimator"],
-                baselines={k: _array(v) for k, v in d["baselines"].items()},
+                estimator=str(d["estimator"]),
+                baselines={k: _array(v, S, S) for k, v in d["baselines"].items()},
                 counts=d["counts"],
                 diagnostics=d["diagnostics"],
                 cell=d["cell"],
@@ -121,7 +127,7 @@ class Estimate:
                 group=d["group"],
                 refresh=d["refresh"],
             )
-        except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+        except (LookupError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
             raise InputError(f"this is not an estimate as written by to_json: {error!r}") from error
 
     def plot(self, ax: Axes | None = None) -> Figure:
@@ -244,5 +250,8 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _array(value: Any) -> np.ndarray:
-    return np.array(value, np.float64)
+def _array(value: Any, *shape: int) -> np.ndarray:
+    found = np.array(value, np.float64)
+    if found.shape != shape:
+        raise TypeError(f"an array has shape {found.shape}, not {shape}")
+    return found

@@ -22,7 +22,7 @@ from aggmc_beam.fitting import Settings, estimate_digest
 from aggmc_beam.moments import Counts
 from aggmc_beam.noise import Exact, Noise, noise_from_dict
 from aggmc_beam.prepare import as_counts
-from aggmc_beam.records import realization_number
+from aggmc_beam.records import MAX_COUNT, realization_number
 from aggmc_beam.resolve import Mapped
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.tracks import Tracks
@@ -191,7 +191,9 @@ def _sums(entry: dict[str, Any], arrays: dict[str, np.ndarray], S: int, weighted
     population = None
     if weighted or "population" in arrays:
         population = arrays["population"]
-        if population.shape != (len(names),) or not np.isfinite(population).any():
+        known = population[np.isfinite(population)]
+        sizes = bool(len(known)) and bool((known > 0).all() and (known < MAX_COUNT).all())
+        if population.shape != (len(names),) or not sizes:
             raise InputError("its populations do not fit its realizations")
     group = entry["group"]
     if group is not None and not all(isinstance(v, str) for v in group.values()):

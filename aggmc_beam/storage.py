@@ -25,6 +25,8 @@ MAGIC = b"AGGMC\r\n\x00"
 VERSION = 1
 _PREFIX = struct.Struct("<8sII")
 _DIGEST_BYTES = 32
+#: Sums of counts and of their products lie below this.
+LARGEST = 1e100
 _DTYPES = {"<f8", "<i8"}
 
 Arrays = Mapping[str, np.ndarray]
@@ -100,7 +102,7 @@ def _contents(body: bytes, offset: int) -> tuple[dict[str, Any], dict[str, np.nd
         offset += size
     if offset != len(body):
         raise InputError(f"{len(body) - offset} bytes at its end belong to no array")
-    if not isinstance(header["meta"], dict):
+    if not isinstance(header["meta"], dict) or not isinstance(header["kind"], str):
         raise InputError("its header describes nothing")
     return header, arrays
 
@@ -115,8 +117,8 @@ def refusing(source: str) -> Iterator[None]:
 
 
 def array(arrays: Arrays, name: str, kind: str, *shape: int | None) -> np.ndarray:
-    """The array of that name, which must be of this kind ("i" or "f") and shape (None: any length),
-    and finite.
+    """The array of that name, which must be of this kind ("i" or "f") and shape (None: any length), and
+    hold numbers below `LARGEST`.
 
     >>> array({"x": np.eye(2)}, "x", "f", None, 3)
     Traceback (most recent call last):
@@ -133,8 +135,8 @@ def array(arrays: Arrays, name: str, kind: str, *shape: int | None) -> np.ndarra
         raise InputError(f"array {name!r} has shape {found.shape}, not ({wanted})")
     if found.dtype.kind != kind:
         raise InputError(f"array {name!r} holds {found.dtype}")
-    if kind == "f" and not np.isfinite(found).all():
-        raise InputError(f"array {name!r} holds numbers that are not finite")
+    if kind == "f" and not (np.abs(found) < LARGEST).all():
+        raise InputError(f"array {name!r} holds numbers that are not finite, or too large for sums")
     return found
 
 

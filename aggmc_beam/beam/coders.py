@@ -189,6 +189,7 @@ def _track_arrays(track: Track) -> list[np.ndarray]:
 
 def _track(S: int, arrays: list[np.ndarray]) -> Track:
     covered, times, values, weight = arrays
+    values = values.reshape(len(times), S)
     rows = {int(t): Row(v, float(w)) for t, v, w in zip(times, values, weight, strict=True)}
     return Track(S, Steps(covered[0].tolist(), covered[1].tolist()), rows)
 

@@ -13,6 +13,9 @@ from aggmc_beam.errors import InputError
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 30
 MAX_NODES = 100_000
+#: Longest text of one value; YAML reads numbers such as 1:30:00 in time that grows with its square.
+MAX_TEXT = 10_000
+MAX_INTEGER = 2**63
 
 
 class _Loader(yaml.SafeLoader):
@@ -28,6 +31,10 @@ class _Loader(yaml.SafeLoader):
             raise yaml.MarkedYAMLError(
                 problem="anchors (&) and aliases (*) are not read; write the value out",
                 problem_mark=event.start_mark,
+            )
+        if len(getattr(event, "value", "")) > MAX_TEXT:
+            raise yaml.MarkedYAMLError(
+                problem=f"a value of more than {MAX_TEXT:,} characters", problem_mark=event.start_mark
             )
         self.depth += 1
         self.nodes += 1
@@ -56,13 +63,25 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def _integer(loader: _Loader, node: Any) -> int:
+    found = loader.construct_yaml_int(node)
+    if abs(found) >= MAX_INTEGER:
+        raise yaml.MarkedYAMLError(
+            problem="a whole number of more than 63 bits", problem_mark=node.start_mark
+        )
+    return int(found)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _integer)
+
+
 def read_yaml(text: str, source: str = "the config") -> Any:
     """Plain data from YAML text; `InputError` with the line for anything else.
 
     >>> read_yaml("a: [1, x]")
     {'a': [1, 'x']}
     """
-    if len(text.encode()) > MAX_BYTES:
+    if len(text) > MAX_BYTES:
         raise InputError(f"{source} is larger than {MAX_BYTES // 1_000_000} MB; a config is small")
     try:
         loader = _Loader(text)

@@ -11,7 +11,7 @@ import polars as pl
 from polars.io.plugins import register_io_source
 
 from aggmc_beam.errors import InputError
-from aggmc_beam.records import Rejected, parse_json
+from aggmc_beam.records import MAX_BYTES, Rejected, parse_json
 
 CHUNK = 4 << 20
 MAX_LINE = 64 << 20
@@ -84,7 +84,8 @@ def _parse(lines: list[bytes], kinds: dict[str, Any], broken: str) -> pl.DataFra
     if not kinds:  # only the line numbers are wanted
         return pl.DataFrame({broken: [_is_broken(line) for line in lines]}, schema={broken: pl.Boolean})
     try:
-        frame = pl.read_ndjson(io.BytesIO(b"\n".join(lines)), schema=kinds) if lines else None
+        fits = max(map(len, lines), default=MAX_BYTES + 1) <= MAX_BYTES
+        frame = pl.read_ndjson(io.BytesIO(b"\n".join(lines)), schema=kinds) if fits else None
     except pl.exceptions.PolarsError:
         frame = None
     if frame is not None and frame.height == len(lines):

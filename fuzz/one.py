@@ -1,0 +1,43 @@
+"""One target under atheris, until a number of runs, a time or a defect: `one.py TARGET [its options]`."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import atheris
+
+#: Processor time that one input may take. Wall time would depend on what else the machine does.
+LIMIT = 1.0
+
+with atheris.instrument_imports(include=["aggmc_beam", "yaml"]):
+    from structured import STRUCTURED
+    from targets import TARGETS
+
+    import aggmc_beam.local.table
+    import aggmc_beam.report.words
+
+    name = sys.argv[1]
+    if name in ("message", "coders"):
+        import aggmc_beam.beam.coders
+        import aggmc_beam.beam.parsing
+        import aggmc_beam.beam.sinks  # noqa: F401
+
+
+class Hang(Exception):
+    """An input that took more than `LIMIT` seconds of processor time."""
+
+
+call = TARGETS[name] if name in TARGETS else STRUCTURED[name].hypothesis.fuzz_one_input
+
+
+def once(data: bytes) -> None:
+    began = time.thread_time()
+    call(data)
+    spent = time.thread_time() - began
+    if spent > LIMIT:
+        raise Hang(f"{spent:.1f} s of processor time")
+
+
+atheris.Setup([sys.argv[0], *sys.argv[2:]], once)
+atheris.Fuzz()
