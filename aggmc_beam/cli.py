@@ -15,6 +15,8 @@ from typing import Any
 import aggmc_beam
 from aggmc_beam import logs
 from aggmc_beam.errors import InputError
+from aggmc_beam.redact import redacted
+from aggmc_beam.visible import say
 
 DONE, FAILED, USAGE = 0, 1, 2
 
@@ -69,14 +71,14 @@ def _tell(text: str, code: int, options: argparse.Namespace, hint: str = "", bef
         extra = {"exit_code": code, **({"hint": hint} if hint else {})}
         logs.LOGGER.error(text.removeprefix("error: "), extra=extra)
         return code
-    print(f"{before}aggmc: {text}", file=sys.stderr)
+    say(f"{before}aggmc: {text}", sys.stderr)
     if hint:
         print(f"  hint: {hint}", file=sys.stderr)
     return code
 
 
 def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())
+    return str(redacted(" ".join(str(error).split())))
 
 
 def end_like_interrupt() -> None:

@@ -27,6 +27,7 @@ from aggmc_beam.progress import Progress
 from aggmc_beam.records import Clock
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.saved import Saved, plain
+from aggmc_beam.visible import say, visible
 
 #: Tables printed for a run of many groups.
 MANY = 3
@@ -82,7 +83,7 @@ def _run_beam(config: Config, given: dict[str, Any], options: argparse.Namespace
 
 def _done(ledger: dict[str, Any], written: list[Path]) -> None:
     LOGGER.info("run finished", extra={"ledger": ledger, "written": [str(path) for path in written]})
-    print("Written: " + ", ".join(str(path) for path in written))
+    say("Written: " + ", ".join(str(path) for path in written))
 
 
 def _draw(config: Config) -> None:
@@ -90,7 +91,7 @@ def _draw(config: Config) -> None:
     if config.simulate is not None and not simulated.target(config).exists():
         path = simulated.target(config)
         rows = simulated.write_simulated(config, path)
-        print(f"Simulated {rows:,} rows into {path}.")
+        say(f"Simulated {rows:,} rows into {path}.")
 
 
 def _config(options: argparse.Namespace) -> tuple[Config, dict[str, Any]]:
@@ -116,27 +117,27 @@ def _print_result(
     results: Mapping[tuple[str, ...], Any],
     ledger: dict[str, Any],
 ) -> None:
-    print(f"{config.name}: {Ledger(**ledger['rows'])}.")
-    print(
+    say(f"{config.name}: {Ledger(**ledger['rows'])}.")
+    say(
         f"The sums hold {ledger['records']:,} records of {ledger['realizations']:,} realizations, "
         f"{ledger['pairs']:,} pairs, {ledger['gaps']:,} gaps."
     )
     if ledger["filled_with_zero"]:
-        print(f"{ledger['filled_with_zero']:,} states without a row were taken as zero (input.absent).")
+        say(f"{ledger['filled_with_zero']:,} states without a row were taken as zero (input.absent).")
     if ledger["conflicting"]:
-        print(f"{ledger['conflicting']:,} duplicates have other counts than the record that was kept.")
+        say(f"{ledger['conflicting']:,} duplicates have other counts than the record that was kept.")
     for number, (group, found) in enumerate(results.items()):
         if number == MANY:
-            print(f"\n... and {len(results) - MANY} more groups, see {output.ESTIMATES}")
+            say(f"\n... and {len(results) - MANY} more groups, see {output.ESTIMATES}")
             break
-        print(f"\n{', '.join(group)}:" if group else "")
-        print(found)
+        say(f"\n{visible(', '.join(group))}:" if group else "")
+        say(found)
         if isinstance(found, Estimates) and found.pooled is None:
-            print(f"the last of them:\n{found[-1]}")
+            say(f"the last of them:\n{found[-1]}")
     for name, why in ledger["skipped"].items():
-        print(f"\nNo estimate for {name}: {why}")
+        say(f"\nNo estimate for {name}: {why}")
     if config.simulate is not None:
-        print(f"\n{_error(config, estimates)}")
+        say(f"\n{_error(config, estimates)}")
 
 
 def _error(config: Config, estimates: list[Estimate]) -> str:
@@ -156,13 +157,13 @@ def check(options: argparse.Namespace) -> None:
     try:
         check_local(config)
         if config.simulate is not None and not simulated.target(config).exists():
-            print(f"{options.config} is valid; a run would draw {simulated.target(config)} first.")
+            say(f"{options.config} is valid; a run would draw {simulated.target(config)} first.")
             return
         lines = checking.describe(Plan.open(config))
     except InputError as error:
         raise UsageError(str(error)) from error
-    print(f"{options.config} is valid. A run would")
-    print("\n".join(f"  {line}" for line in lines))
+    say(f"{options.config} is valid. A run would")
+    say("\n".join(f"  {line}" for line in lines))
 
 
 def simulate(options: argparse.Namespace) -> None:
@@ -181,7 +182,7 @@ def simulate(options: argparse.Namespace) -> None:
         "transition_matrix": simulated.matrices(config).tolist(),
     }
     storage.write_atomically(truth, (json.dumps(about) + "\n").encode())
-    print(f"Written: {path} ({rows:,} rows), {truth}")
+    say(f"Written: {path} ({rows:,} rows), {truth}")
 
 
 def _simulation(options: argparse.Namespace) -> Config:
@@ -219,7 +220,7 @@ def report(options: argparse.Namespace) -> None:
     path = Path(options.output) if options.output else source.with_name(output.REPORT)
     with output.Staging(path.parent) as aside:
         output.write_report(lines, aside / path.name, about.get("config"), about.get("ledger"))
-    print(f"Written: {path}")
+    say(f"Written: {path}")
 
 
 def _about(path: Path) -> dict[str, Any]:
@@ -238,9 +239,9 @@ def moments_merge(options: argparse.Namespace) -> None:
         total = total.merged(Saved.load(file))
     storage.write_atomically(options.output, total.to_bytes())
     found = plain(total)
-    print(f"Written: {options.output} ({found['records']:,} records, {found['pairs']:,} pairs)")
+    say(f"Written: {options.output} ({found['records']:,} records, {found['pairs']:,} pairs)")
     if found["overlaps"]:
-        print(
+        say(
             f"Warning: {found['overlaps']:,} records are in several of the files and were summed twice; "
             "run over the data with input.resume instead"
         )
@@ -248,7 +249,7 @@ def moments_merge(options: argparse.Namespace) -> None:
 
 def moments_show(options: argparse.Namespace) -> None:
     for name, value in plain(Saved.load(options.file)).items():
-        print(f"{name + ':':<14}{f'{value:,}' if isinstance(value, int) else value}")
+        say(f"{name + ':':<14}{f'{value:,}' if isinstance(value, int) else value}")
 
 
 def moments_estimate(options: argparse.Namespace) -> None:
@@ -261,12 +262,12 @@ def moments_estimate(options: argparse.Namespace) -> None:
     if options.output:
         lines = "".join(e.to_json() + "\n" for e in listed(results))
         storage.write_atomically(options.output, lines.encode())
-        print(f"Written: {options.output}")
+        say(f"Written: {options.output}")
         return
     for group, found in results.items():
-        print(f"{', '.join(group)}:\n{found}" if group else found)
+        say(f"{visible(', '.join(group))}:\n{found}" if group else found)
     for name, why in skipped.items():
-        print(f"No estimate for {name}: {why}")
+        say(f"No estimate for {name}: {why}")
 
 
 def _noise(given: str) -> Noise:

@@ -25,6 +25,8 @@ MAX_BYTES, MAX_DEPTH = 10 << 20, 32
 MAX_COUNT = 1e30
 #: Times lie below this: what floats hold exactly.
 MAX_TIME = 2**53
+#: What surrounds a name and is no part of it: white space of Unicode, as Polars strips it.
+_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 #: What decoders leave where there was no text: the replacement character, NUL, half of a pair.
 _NO_TEXT = re.compile("[\ufffd\0\ud800-\udfff]")
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,14})")
@@ -205,7 +207,7 @@ def identity(value: Any, column: str) -> str:
     if isinstance(value, list | dict):
         raise Rejected(f"{column} is {shortened(value)}, not a name or a number")
     try:
-        found = str(value).strip()
+        found = str(value).strip(_SPACE)
     except ValueError:
         raise Rejected(f"{column} is {shortened(value)}") from None
     if _NO_TEXT.search(found):

@@ -12,6 +12,7 @@ import numpy as np
 from aggmc_beam.errors import InputError
 from aggmc_beam.inference import student_quantile
 from aggmc_beam.noise import Noise, noise_from_dict
+from aggmc_beam.visible import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -142,7 +143,7 @@ class Estimate:
             f"Transition matrix by {self.estimator}{where} from {self.counts['pairs']:,} pairs of "
             f"{self.counts['records']:,} records, population {self.population:,.6g}\n"
         )
-        notes = "".join(f"\n  note: {flag['why']}" for flag in self.diagnostics.get("rows", []))
+        notes = "".join(f"\n  note: {visible(flag['why'])}" for flag in self.diagnostics.get("rows", []))
         return head + matrix_table(self.states, self.transition_matrix, self.standard_error) + notes
 
 
@@ -226,6 +227,7 @@ def matrix_table(states: Sequence[str], matrix: np.ndarray, error: np.ndarray | 
             text += f" ± {error[i, j]:.3f}"
         return text
 
+    states = [visible(s) for s in states]
     S = len(states)
     body = [[entry(i, j) for j in range(S)] for i in range(S)]
     wide = max(len(text) for row in [list(states), *body] for text in row)

@@ -127,7 +127,7 @@ class Append(beam.DoFn):  # type: ignore[misc]
             return
         if is_local(self.directory):
             os.makedirs(self.directory, exist_ok=True)
-        data = "".join(f"{line(e)}\n" for e in self.waiting).encode()
+        data = "".join(f"{line(e)}\n" for e in self.waiting).encode(errors="backslashreplace")
         if is_local(self.directory) and not self.parquet:
             append(os.path.join(self.directory, f"{self.name}.jsonl"), data)
             return
@@ -202,7 +202,7 @@ class WriteEstimates(beam.PTransform):  # type: ignore[misc]
 
 
 def _message(estimate: Estimate) -> bytes:
-    return line(estimate).encode()
+    return line(estimate).encode(errors="backslashreplace")
 
 
 def _stamped_row(estimate: Estimate) -> dict[str, Any]:

@@ -87,7 +87,12 @@ def as_number(value: Any) -> float | None:
 
 
 def text(what: str = "text") -> Simple:
-    return Simple(what, {"type": "string", "minLength": 1}, lambda v: v if isinstance(v, str) and v else None)
+    """Any text but none, and without NUL, which no path and no column can hold."""
+
+    def convert(value: Any) -> str | None:
+        return value if isinstance(value, str) and value and "\0" not in value else None
+
+    return Simple(what, {"type": "string", "minLength": 1}, convert)
 
 
 def name(what: str = "a name") -> Simple:
@@ -96,7 +101,7 @@ def name(what: str = "a name") -> Simple:
     def convert(value: Any) -> str | None:
         if isinstance(value, int) and not isinstance(value, bool):
             return str(value)
-        return value.strip() or None if isinstance(value, str) else None
+        return value.strip() or None if isinstance(value, str) and "\0" not in value else None
 
     return Simple(f"{what} (in quotes if in doubt)", {"type": ["string", "integer"]}, convert)
 

@@ -14,6 +14,7 @@ from aggmc_beam.local import jsonlines
 from aggmc_beam.local.sources import BROKEN, ROW, Source
 from aggmc_beam.local.survey import BATCH, batches
 from aggmc_beam.records import Rejected, Schema, parse_json, read_record
+from aggmc_beam.redact import redacted
 
 CONFLICT = "its realization and time were met before, with other counts; the first record was kept"
 UNKNOWN = "it cannot be read as a record"
@@ -32,7 +33,7 @@ class Rejection:
         return {
             "record": self.record,
             "reason": self.reason,
-            "source": {"file": self.file, "row": self.row},
+            "source": {"file": redacted(self.file), "row": self.row},
         }
 
 

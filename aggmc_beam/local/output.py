@@ -17,6 +17,7 @@ from typing import Any
 from aggmc_beam.config import Config
 from aggmc_beam.errors import InputError
 from aggmc_beam.local.engine import Result
+from aggmc_beam.redact import redacted
 from aggmc_beam.saved import FILE_NAME
 
 try:
@@ -99,6 +100,7 @@ def write(result: Result, config: Config, plain: Mapping[str, Any]) -> list[Path
         lines = [e.to_dict() for e in result.estimates]
         _write_lines(aside / ESTIMATES, lines)
         _write_lines(aside / REJECTED, (r.to_dict() for r in result.rejections()))
+        plain = redacted(plain)
         if config.output.moments:
             result.saved.save(aside / FILE_NAME)
         if config.output.report:
@@ -132,7 +134,8 @@ def write_report(
 
 
 def _write_lines(path: Path, items: Any) -> None:
-    with open(path, "w", encoding="utf-8") as stream:
+    # Half of a surrogate pair, which UTF-8 has not, is written as JSON's own escape.
+    with open(path, "w", encoding="utf-8", errors="backslashreplace") as stream:
         for item in items:
             stream.write(json.dumps(item, allow_nan=False, ensure_ascii=False) + "\n")
         stream.flush()

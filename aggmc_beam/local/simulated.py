@@ -16,6 +16,7 @@ from aggmc_beam.local.layout import COUNT_COLUMN, STATE_COLUMN, clock
 from aggmc_beam.local.sources import _FORMATS
 from aggmc_beam.result import Estimate
 from aggmc_beam.simulate import random_chain, simulate
+from aggmc_beam.spreadsheet import check_cells
 
 #: Simulated time stamps begin here unless the config names an origin.
 BEGIN = "2026-01-01T00:00:00Z"
@@ -165,6 +166,8 @@ def _write(frame: pl.DataFrame, path: Path, format: str) -> None:
     if format == "parquet":
         frame.write_parquet(path)
     elif format == "csv":
+        names = (v for c in frame.columns if frame[c].dtype == pl.String for v in frame[c].unique().to_list())
+        check_cells([*frame.columns, *names], path.name.removeprefix(".").removesuffix(".part"))
         lists = [c for c, kind in frame.schema.items() if isinstance(kind, pl.List)]
         frame.with_columns(
             pl.format("[{}]", pl.col(c).cast(pl.List(pl.String)).list.join(", ")).alias(c) for c in lists
