@@ -7,7 +7,7 @@ READY := $(VENV)/ready
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help run test lint format accept bench paper docs lock clean chaos soak
+.PHONY: help run test lint format accept bench paper docs lock clean chaos soak fuzz audit bandit
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -55,6 +55,24 @@ bench: $(READY)  ## measure speed, as ratios against named alternatives
 paper: $(READY)  ## reproduce the figures and claims of the paper, into out/paper and docs/paper.md
 	$(BIN)/python pipelines/paper.py --docs docs
 
+FUZZ ?= --runs 10500000
+fuzz: $(READY)  ## fuzz parsers, decoders and estimates; FUZZ="--seconds 2" for a short form
+	@[ -d .fuzz/lib ] || $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	  --require-hashes --target .fuzz/lib -r fuzz/requirements.txt
+	PYTHONPATH=.fuzz/lib $(BIN)/python fuzz/run.py $(FUZZ)
+
+TOOLS := .tools/bin
+.tools/ready: security/requirements.txt
+	$(PYTHON) -m venv .tools
+	$(TOOLS)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r security/requirements.txt
+	@touch $@
+
+audit: .tools/ready  ## look the locked dependencies up in the database of known vulnerabilities
+	$(TOOLS)/python security/audit.py requirements.lock fuzz/requirements.txt pipelines/requirements.lock security/requirements.txt
+
+bandit: .tools/ready  ## search the code for what commonly goes wrong
+	$(TOOLS)/bandit --quiet --recursive --configfile pyproject.toml aggmc_beam pipelines
+
 docs: $(READY)  ## write docs/config.md, its JSON Schema and the metadata of the template from the code
 	$(BIN)/python -m aggmc_beam.config.reference
 	$(BIN)/python -m aggmc_beam.config.template
@@ -68,5 +86,5 @@ lock: $(READY)  ## resolve the dependencies anew, for all supported Pythons
 	  -o pipelines/requirements.lock
 
 clean:  ## remove the environment and caches
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .tools .fuzz build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -19,7 +19,7 @@ def limle(x: Latent, starts: int = 3, seed: int = 0, iterations: int = 300) -> n
     stationary distribution is as likely as any other, and the answer depends on where the search
     starts: at `starts` random matrices (of `seed`), of which the most likely result is taken.
     """
-    if x.trajectory is None:
+    if x.trajectory is None or not len(x.trajectory.time):
         raise InputError("limle needs the mean of each step; it works on data, not on bare moments")
     Y = _expected_visits(x)
     rng = np.random.default_rng(seed)
