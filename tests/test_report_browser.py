@@ -252,6 +252,47 @@ def test_a_state_named_like_a_script_is_shown_and_not_run(browser, pages):
     assert browser.complaints() == []
 
 
+def test_text_from_data_is_shown_and_not_run_wherever_it_stands(browser, tmp_path):
+    """States, groups, names, files, reasons: each has a trap of its own, which tells if it went off."""
+    places = ("state", "column", "group", "name", "key", "setting", "file", "reason", "skipped", "estimator")
+    places += ("noise", "count", "flag", "why", "note", "baseline")
+    trap = {p: f"</script></title></style>\"'><img src=x onerror=\"window.ran='{p}'\">{p}" for p in places}
+    evil = [
+        an_estimate(
+            states=(trap["state"], "b", "c", "d"), group={trap["column"]: f"{trap['group']}{k}"}, seed=k
+        )
+        for k in range(2)
+    ]
+    for e in evil:
+        e |= {"estimator": trap["estimator"], "noise": {"model": trap["noise"]}}
+        e["counts"] = {**e["counts"], trap["count"]: 1}
+        e["baselines"] = {**e["baselines"], trap["baseline"]: e["transition_matrix"]}
+        rows = [{"state": trap["state"], "flag": trap["flag"], "why": trap["why"]}]
+        e["diagnostics"] = {**e["diagnostics"], "rows": rows, "new": {"note": trap["note"]}}
+    config = {"name": trap["name"], trap["key"]: trap["setting"]}
+    ledger = {
+        "files": {trap["file"]: 1},
+        "rejected": {trap["reason"]: 2},
+        "skipped": {trap["group"]: trap["skipped"]},
+    }
+    write_report(evil, tmp_path / "evil.html", config, ledger)
+    browser.open(tmp_path / "evil.html")
+    browser.run("document.querySelectorAll('details').forEach(d => d.open = true)")
+    for chosen in (1, 0):
+        browser.choose("choose-group", chosen)
+        browser.hover('svg[data-map="P"]', 0.1, 0.1)
+    shown = browser.run("document.body.innerText + [...document.querySelectorAll('option')].map(o => o.text)")
+    missing = [p for p in places if f"window.ran='{p}'" not in shown and p != "flag"]
+    assert missing == []
+    assert browser.run("document.title").endswith("name")
+    assert browser.run("window.ran === undefined")
+    assert browser.run("document.querySelectorAll('img').length") == 0
+    assert browser.run("document.querySelectorAll('script').length") == 2
+    assert browser.complaints() == []
+    asked = [e["request"]["url"] for e in browser.named("Network.requestWillBeSent")]
+    assert asked == [(tmp_path / "evil.html").as_uri()]
+
+
 def test_the_content_security_policy_is_in_force(browser, pages):
     browser.open(pages / "single.html")
     browser.run("""(() => {

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
-import xml.etree.ElementTree as ET  # nosec B405 - reads what matplotlib has just written, nothing else
+import xml.etree.ElementTree as ET  # nosec B405
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -64,7 +64,8 @@ def inline_svg(figure: Figure, label: str, **data: Any) -> Markup:
     """The figure's elements in one `<svg>` with the data attributes given; call within `drawing`."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    root = ET.fromstring(buffer.getvalue())  # nosec B314 - as above; names in it are escaped by matplotlib
+    # What is parsed was written by matplotlib just now, with names escaped.
+    root = ET.fromstring(buffer.getvalue())  # nosec B314
     width, height = figure.get_size_inches() * 72
     parts: list[str] = []
     cells: list[str] = []
