@@ -152,8 +152,8 @@ def test_two_states_with_the_same_counts_are_answered_or_flagged(engine, estimat
     y[..., 2] = 600 - y[..., :2].sum(2)
     est = sound(by_engine(engine, y, tmp_path, estimator=estimator, population=600))
     assert est.diagnostics["condition"] > 1e10
-    twins = est.transition_matrix[0], est.transition_matrix[1]
-    np.testing.assert_allclose(*twins, atol=1e-6)
+    if estimator != "limle":  # which searches, and ends at one of many answers that fit alike
+        np.testing.assert_allclose(est.transition_matrix[0], est.transition_matrix[1], atol=1e-6)
 
 
 @each_engine
