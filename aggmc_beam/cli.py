@@ -15,7 +15,6 @@ from typing import Any
 import aggmc_beam
 from aggmc_beam import logs
 from aggmc_beam.errors import InputError
-from aggmc_beam.redact import redacted
 from aggmc_beam.visible import say
 
 DONE, FAILED, USAGE = 0, 1, 2
@@ -78,7 +77,7 @@ def _tell(text: str, code: int, options: argparse.Namespace, hint: str = "", bef
 
 
 def _one_line(error: BaseException) -> str:
-    return str(redacted(" ".join(str(error).split())))
+    return " ".join(str(error).split())
 
 
 def end_like_interrupt() -> None:

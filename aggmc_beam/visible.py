@@ -10,6 +10,8 @@ import re
 import sys
 from typing import TextIO
 
+from aggmc_beam.redact import redacted
+
 #: Control characters, halves of surrogate pairs, and marks of the direction of writing.
 _STEERING = re.compile(
     "[\\x00-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]"
@@ -31,8 +33,11 @@ def visible(text: str, keep: str = "") -> str:
 
 
 def say(text: object = "", stream: TextIO | None = None) -> None:
-    """Print lines that hold names from data. Characters that the terminal has not become escapes."""
+    """Print lines that hold names from data or settings, without credentials.
+
+    Characters that the terminal has not become escapes.
+    """
     stream = sys.stdout if stream is None else stream
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    safe = visible(str(text), keep="\n").encode(encoding, "backslashreplace").decode(encoding)
+    safe = visible(str(redacted(str(text))), keep="\n").encode(encoding, "backslashreplace").decode(encoding)
     print(safe, file=stream)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 
 import atheris
 
@@ -29,6 +30,11 @@ class Hang(Exception):
 
 
 call = TARGETS[name] if name in TARGETS else STRUCTURED[name].hypothesis.fuzz_one_input
+
+
+# What is imported at first use is not the fault of the input that comes first.
+for path in sorted((Path(__file__).parent / "corpus" / name).glob("*")):
+    call(path.read_bytes())
 
 
 def once(data: bytes) -> None:
