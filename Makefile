@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
+# What users would run instead, in an environment of its own.
+PEERS := benchmarks/.venv
 # One BLAS thread: the matrices are small, and tests run in parallel.
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
@@ -45,12 +47,14 @@ soak: $(READY)  ## long runs: exact sums, flat memory, bounded state
 	$(BIN)/python benchmarks/soak/local.py
 	$(BIN)/python benchmarks/soak/stream.py
 
-bench: $(READY)  ## measure speed, as ratios against named alternatives
-	$(BIN)/python benchmarks/kernel.py
-	$(BIN)/python benchmarks/local.py
-	$(BIN)/python benchmarks/states.py
-	$(BIN)/python benchmarks/beam.py
+bench: $(READY) $(PEERS)/ready  ## measure speed against named alternatives; BENCH=--quick for a minute's form
+	$(BIN)/python -m benchmarks.speed $(BENCH)
 	$(BIN)/python benchmarks/scale.py
+
+$(PEERS)/ready: benchmarks/peers.lock
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r benchmarks/peers.lock
+	@touch $@
 
 paper: $(READY)  ## reproduce the figures and claims of the paper, into out/paper and docs/paper.md
 	$(BIN)/python pipelines/paper.py --docs docs
@@ -84,6 +88,8 @@ lock: $(READY)  ## resolve the dependencies anew, for all supported Pythons
 	$(BIN)/uv pip compile --quiet --python-version 3.11 --python-platform x86_64-manylinux_2_28 --generate-hashes \
 	  --no-header --no-emit-index-url --no-annotate --upgrade --constraint requirements.lock --extra image setup.py \
 	  -o pipelines/requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-header \
+	  --no-emit-index-url --no-annotate --upgrade benchmarks/peers.in -o benchmarks/peers.lock
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) .tools .fuzz build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

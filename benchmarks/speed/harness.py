@@ -1,0 +1,165 @@
+"""Races: contestants in turn, in processes of their own, each checked before it is timed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.speed.data import Data, wrong
+from benchmarks.speed.sums import Sums
+
+ROOT = Path(__file__).parents[2]
+PEERS = ROOT / "benchmarks/.venv/bin/python"
+ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A function of a module of `benchmarks.speed`, by name, and its arguments."""
+
+    module: str
+    function: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    sums: bool = True
+    """Whether it must find the sums; what only reads need not."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table. `goal` is such as "<= 1.10"; without one the line is shown for information."""
+
+    what: str
+    case: str
+    goal: str | None
+    measured: float | None
+    unit: str = ""
+    note: str = ""
+
+    @property
+    def verdict(self) -> str:
+        if self.measured is None:
+            return "WRONG"
+        if self.goal is None:
+            return ""
+        sign, bound = self.goal.split()[:2]
+        met = self.measured <= float(bound) if sign.startswith("<") else self.measured >= float(bound)
+        return "pass" if met else "MISS"
+
+
+class Worker:
+    """A process that runs contestants of one module."""
+
+    def __init__(self, module: str, directory: Path) -> None:
+        python = str(PEERS) if module == "peers" else sys.executable
+        # As a user would run it: no thread settings but the libraries' own.
+        env = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
+        command = [python, "-m", "benchmarks.speed.worker", f"benchmarks.speed.{module}"]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=env
+        )
+        self.sums = directory / f"sums-{self.process.pid}.npz"
+
+    def run(self, contestant: Contestant) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.sums.unlink(missing_ok=True)
+        request = {
+            "function": contestant.function,
+            "arguments": dict(contestant.arguments),
+            "sums": str(self.sums),
+        }
+        print(json.dumps(request), file=self.process.stdin, flush=True)
+        line = self.process.stdout.readline()
+        answer: dict[str, Any] = json.loads(line) if line else {"error": "the worker has died"}
+        if self.sums.exists():
+            with np.load(self.sums) as found:
+                answer["sums"] = Sums(int(found["pairs"]), found["mean"], found["cross"])
+        return answer
+
+    def close(self) -> None:
+        self.process.communicate("")
+
+
+@dataclass
+class Bench:
+    """What cases are given: data, races and the size wanted."""
+
+    directory: Path
+    quick: bool = False
+    clock: str = "seconds"
+    """Which time is compared: "seconds" of the wall clock, or of the processor, "cpu"."""
+    workers: dict[str, Worker] = field(default_factory=dict)
+    log: list[dict[str, Any]] = field(default_factory=list)
+    _data: dict[tuple[int, int, int, str], Data] = field(default_factory=dict)
+
+    def data(self, K: int, T: int, S: int, order: str = "sorted") -> Data:
+        """A data set, made once; with `quick` a tenth of the realizations."""
+        K = max(1, K // 10) if self.quick else K
+        return self._data.setdefault((K, T, S, order), Data(K, T, S, order, self.directory))
+
+    def forget(self) -> None:
+        """Let go of the data sets' arrays and files, once a group of cases is done."""
+        self._data.clear()
+        for path in self.directory.glob("*x*"):
+            path.unlink()
+
+    def race(
+        self, data: Data | None, contestants: Mapping[str, Contestant], rounds: int = ROUNDS
+    ) -> dict[str, float | None]:
+        """The best time of each, in seconds; None for one whose sums are wrong."""
+        best: dict[str, float | None] = {}
+        for name, contestant in contestants.items():
+            answer = self._worker(contestant.module).run(contestant)
+            fault = answer.get("error")
+            if fault is None and contestant.sums:
+                assert data is not None
+                fault = wrong(answer["sums"], data.sums) if "sums" in answer else "no sums"
+            best[name] = None if fault else float("inf")
+            if fault:
+                print(f"WRONG: {name}: {fault}", file=sys.stderr, flush=True)
+        times: dict[str, list[tuple[float, float]]] = {name: [] for name in contestants}
+        for _ in range(rounds):
+            for name, contestant in contestants.items():
+                so_far = best[name]
+                if so_far is not None:
+                    answer = self._worker(contestant.module).run(contestant)
+                    times[name].append((answer["seconds"], answer["cpu"]))
+                    best[name] = min(so_far, answer[self.clock])
+        case = "" if data is None else data.name
+        for name, contestant in contestants.items():
+            entry = {"case": case, "name": name, "best": best[name], "times": times[name]}
+            self.log.append(entry | asdict(contestant))
+            took = "WRONG" if best[name] is None else f"{best[name]:.4f} s"
+            print(f"  {case}: {name}: {took}", file=sys.stderr, flush=True)
+        return best
+
+    def fresh(self, contestant: Contestant) -> dict[str, Any]:
+        """One run in a new process, for its memory: the worker's whole answer."""
+        worker = Worker(contestant.module, self.directory)
+        answer = worker.run(contestant)
+        worker.close()
+        return answer
+
+    def close(self) -> None:
+        for worker in self.workers.values():
+            worker.close()
+
+    def _worker(self, module: str) -> Worker:
+        if module not in self.workers:
+            self.workers[module] = Worker(module, self.directory)
+        return self.workers[module]
+
+
+def ratio(a: float | None, *b: float | None) -> float | None:
+    """a / (b + ...), unless one of them was wrong."""
+    if a is None or None in b:
+        return None
+    return a / sum(x for x in b if x is not None)

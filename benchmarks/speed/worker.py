@@ -1,0 +1,55 @@
+"""The far end of a worker: runs functions of one module and tells what they took.
+
+`python -m benchmarks.speed.worker MODULE` reads a request a line, `{"function", "arguments", "sums"}`, and
+answers each by a line, `{"seconds", "cpu", "peak", "value"}` or `{"error"}`. It must run in environments that
+have numpy and little else.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import resource
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from benchmarks.speed.sums import Sums
+
+
+def peak() -> float:
+    """Most memory so far in MB, of this process alone."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def run(module: Any, request: dict[str, Any]) -> dict[str, Any]:
+    function = getattr(module, request["function"])
+    before, cpu, started = peak(), time.process_time(), time.perf_counter()
+    value = function(**request["arguments"])
+    seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
+    answer = {"seconds": seconds, "cpu": cpu, "peak": peak() - before}
+    if isinstance(value, Sums):
+        np.savez(request["sums"], pairs=value.pairs, mean=value.mean, cross=value.cross)
+    elif value is not None:
+        answer["value"] = value
+    return answer
+
+
+def main(name: str) -> None:
+    # Whatever a library prints must not get between the answers.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    module = importlib.import_module(name)
+    for line in sys.stdin:
+        try:
+            answer = run(module, json.loads(line))
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
