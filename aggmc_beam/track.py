@@ -95,6 +95,8 @@ class Track:
         """As `extend`, but hands out the new records with their neighbours, not yet summed."""
         time, values, weight = _checked(time, values, weight, self.states)
         given = len(time)
+        if given == 1:
+            return self._take_one(int(time[0]), values, None if weight is None else float(weight[0]))
         first_ever = not self.covered.starts
         if np.any(np.diff(time) <= 0):
             time, values, weight = _rows(np.unique(time, return_index=True)[1], time, values, weight)
@@ -105,6 +107,24 @@ class Track:
             time, values, weight = _rows(fresh, time, values, weight)
         counts = Counts(int(first_ever and len(time) > 0), duplicates=given - len(time))
         return self._join(runs, time, values, weight), counts
+
+    def _take_one(self, t: int, values: np.ndarray, weight: float | None) -> tuple[Block, Counts]:
+        """`take` of a single record, as they come in a stream."""
+        if t in self.covered:
+            none = np.zeros(0, np.int64)
+            return Block(values[:0], none, None, None if weight is None else np.zeros(0)), Counts(
+                duplicates=1
+            )
+        counts = Counts(int(not self.covered.starts))
+        known = [(s, self.open[s]) for s in (t - 2, t - 1, t + 1, t + 2) if s in self.open]
+        block = _with_neighbours(t, values, weight, known)
+        self.covered.add(t, t)
+        if self._is_open(t):
+            self.open[t] = Row(values[0].copy(), 1.0 if weight is None else weight)
+        for s, _ in known:
+            if not self._is_open(s):
+                del self.open[s]
+        return block, counts
 
     def _join(
         self,
@@ -153,6 +173,24 @@ class Track:
 
     def _is_open(self, t: int) -> bool:
         return any(t + d not in self.covered for d in (-2, -1, 1, 2))
+
+
+def _with_neighbours(t: int, values: np.ndarray, weight: float | None, known: list[tuple[int, Row]]) -> Block:
+    """A new record among older ones, in order of time."""
+    if not known:
+        return Block(values, np.array([t]), None, None if weight is None else np.array([weight]))
+    at = sum(s < t for s, _ in known)
+    rows = [row.values for _, row in known]
+    weights = [row.weight for _, row in known]
+    times, marks = [s for s, _ in known], [1] * len(known)
+    rows.insert(at, values[0])
+    times.insert(at, t)
+    marks.insert(at, 0)
+    weighted = weight is not None or any(w != 1.0 for w in weights)
+    weights.insert(at, 1.0 if weight is None else weight)
+    return Block(
+        np.array(rows), np.array(times), None, np.array(weights) if weighted else None, np.array(marks)
+    )
 
 
 def _runs(time: np.ndarray) -> list[tuple[int, int]]:

@@ -16,7 +16,7 @@ from aggmc_beam.errors import InputError
 from aggmc_beam.local import output
 from aggmc_beam.local import run as run_locally
 
-TWO_PROCESSES = ["--runner=FnApiRunner", "--direct_num_workers=2", "--direct_running_mode=multi_processing"]
+TWO_WORKERS = ["--runner=FnApiRunner", "--direct_num_workers=2"]
 
 
 def lines(path):
@@ -138,12 +138,39 @@ def test_populations_that_differ_give_the_same(noise, tmp_path):
     compare(tmp_path, plain)
 
 
-def test_two_processes_give_what_one_gives(tmp_path):
+@pytest.mark.parametrize("mode", ["multi_processing", "multi_threading"])
+def test_two_workers_give_what_one_gives(mode, tmp_path):
+    """Half of the realizations are summed where they are read, the others meet."""
     frame = frames.wide(frames.counts(K=8, T=40))
+    shuffled = frame.filter(pl.col("realization") >= 4).sample(fraction=1, shuffle=True, seed=1)
     for i in range(4):
-        frames.save(frame[i::4], tmp_path / f"data{i}.parquet")
+        part = pl.concat([frame.filter(pl.col("realization") == i), shuffled[i::4]])
+        frames.save(part, tmp_path / f"data{i}.parquet")
     plain = frames.config(tmp_path / "data*.parquet", estimator="auto")
-    compare(tmp_path, plain, TWO_PROCESSES)
+    compare(tmp_path, plain, [*TWO_WORKERS, f"--direct_running_mode={mode}"])
+
+
+@pytest.mark.parametrize("chain", ["per-step", "window"])
+def test_pieces_that_follow_each_other_are_joined_and_those_that_overlap_meet(chain, tmp_path, monkeypatch):
+    from aggmc_beam.beam import files, reading
+
+    monkeypatch.setattr(files, "PIECE", 3 * 100)
+    monkeypatch.setattr(reading, "OPEN", 60)
+    frame = frames.wide(gappy(K=30, T=40))
+    again = frame.filter((pl.col("realization") == 3) & pl.col("time").is_between(10, 12))
+    wrong = again.with_columns(pl.col("work") + 1)
+    empty = frame.head(1).with_columns(realization=pl.lit(99, pl.Int64), home=pl.lit(float("nan")))
+    parts = [
+        frame.filter(pl.col("time") >= 20),
+        pl.concat([frame.filter(pl.col("time") < 20), wrong, empty]),
+        again,
+    ]
+    for i, part in enumerate(parts):
+        part.write_parquet(tmp_path / f"data{i}.parquet", row_group_size=50)
+    found = compare(tmp_path, frames.config(tmp_path / "data*.parquet", chain=CHAINS[chain]))
+    assert found["ledger"]["duplicates"] == 6
+    assert found["ledger"]["conflicting"] == 3
+    assert found["ledger"]["rejected"] == 1
 
 
 def test_the_command_line_runs_a_config_on_a_named_runner(tmp_path, capsys):

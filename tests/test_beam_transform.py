@@ -10,8 +10,10 @@ import pytest
 
 import aggmc_beam as am
 from aggmc_beam.beam import Batch, EstimateTransitions
+from aggmc_beam.beam.gathering import Odd, columns_of, gathered, plain_rows
 from aggmc_beam.beam.parsing import payload
 from aggmc_beam.config import read_config
+from aggmc_beam.records import Clock, Rejected, Schema, read_record
 
 
 def estimated(elements, name, **options):
@@ -71,6 +73,56 @@ def test_bad_records_of_every_kind_are_set_aside_with_reason_and_payload():
     assert len(rejected) == len(bad)
     for reason in bad:
         assert any(reason in r["reason"] for r in rejected), reason
+
+
+def odd_rows():
+    """Rows of which some can be read together and some only one by one."""
+    rng = np.random.default_rng(1)
+    pool = {
+        "region": ["north", " north", "ü", 7, 7.0, None, True],
+        "realization": [1, "1", "x ", np.int64(3), 2.5, ""],
+        "time": [4, 8, "12", 8.0, np.int32(4), 3, True],
+        "counts": [[1, 2, 3], (1, 2.5, 3), np.arange(3), [1, True, 2], [1, None, 2], [1, 2], "1,2,3"],
+        "people": [10, 20.0, "30", 0, float("inf")],
+    }
+    rows = []
+    for _ in range(300):
+        plain = {name: values[0] for name, values in pool.items()}
+        for name in rng.choice(list(pool), rng.integers(0, 3)):
+            plain[name] = pool[name][rng.integers(len(pool[name]))]
+        rows.append(plain)
+    return rows
+
+
+def test_rows_read_together_are_what_they_are_one_by_one():
+    schema = Schema(tuple(frames.STATES), "counts", clock=Clock(4), group_by=("region",), population="people")
+    rows = odd_rows()
+    expected, reasons = [], []
+    for row in rows:
+        try:
+            expected.append(read_record(row, schema))
+        except Rejected as error:
+            reasons.append(str(error))
+    rejected = []
+    found = [
+        (b.group, b.names[b.key[i]], b.time[i], b.values[i].tolist(), b.population[i])
+        for b in gathered(rows, schema, rejected)
+        for i in range(len(b))
+    ]
+    wanted = [(r.group, r.realization, r.time, r.counts.tolist(), r.population) for r in expected]
+    assert sorted(found) == sorted(wanted)
+    assert sorted(r["reason"] for r in rejected) == sorted(reasons)
+    assert len(reasons) > 50
+    ordinary = {"region": "north", "realization": 1, "time": 4, "counts": [1, 2, 3], "people": 10}
+    assert len(columns_of([ordinary] * 100, schema)[0]) == 100  # such rows do go the fast way
+
+
+@pytest.mark.parametrize("line", ["", "1", "{}, {}", '{"a": 1', '"b": 2}', "[]", "{} {}"])
+def test_lines_of_json_are_read_together_only_if_each_is_one_object(line):
+    good = ['{"a": [1, 2]}'] * 3
+    assert len(plain_rows(good)) == 3
+    with pytest.raises(Odd):
+        plain_rows([*good, line])
 
 
 def test_a_payload_is_bounded():

@@ -1,7 +1,7 @@
 """Bounded data: every record of a realization meets at one key, so nothing depends on the order.
 
-batches -> by (group, shard, stretch of time): put together, drop repeated, sum -> TrackFn by
-(group, shard) -> by group -> estimate
+batches -> by (group, shard, stretch of time): put together, drop repeated, sum ->
+TrackFn by (group, shard), with the sums of records that need not meet -> by group -> estimate
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import apache_beam as beam
-import numpy as np
 from apache_beam.metrics import Metrics
 
-from aggmc_beam.beam.combiners import GroupFn, ReachFn, TrackFn
-from aggmc_beam.beam.summing import Summed, split, sum_batches
+from aggmc_beam.beam.combiners import GroupFn, TrackFn
+from aggmc_beam.beam.summing import Summed, counted, split, sum_batches
 from aggmc_beam.beam.values import Batch, Group, Reach, without_tracks
+from aggmc_beam.chain import Chain
 from aggmc_beam.errors import InputError
 from aggmc_beam.limit import check_rejected
 from aggmc_beam.local.engine import Plan, accumulator, labelled
@@ -46,8 +46,9 @@ def group_key(group: Group) -> str:
 
 
 class Outcome(NamedTuple):
-    """What summing leaves: sums by group, what was noticed (one dictionary of counts), and the rows
-    that were not used: places in files, or whole rejections where there are no files."""
+    """What summing leaves: sums by group, what was noticed (one dictionary of counts), the rows that
+    were not used (places in files, or whole rejections where there are no files), and how far groups
+    reach, in one or more parts for each."""
 
     sums: Any
     noticed: Any
@@ -56,15 +57,10 @@ class Outcome(NamedTuple):
     reach: Any
 
 
-class Spread(beam.DoFn):  # type: ignore[misc]
-    """Batches of a group to keys."""
-
-    def __init__(self, plan: Plan, shards: int) -> None:
-        self.plan, self.shards = plan, shards
-
-    def process(self, batch: Batch) -> Iterator[tuple[str, Batch]]:
-        for (shard, stretch), part in split(self.plan, batch, self.shards):
-            yield json.dumps([batch.group, shard, stretch], ensure_ascii=False), part
+def spread(plan: Plan, batch: Batch, shards: int) -> Iterator[tuple[str, Batch]]:
+    """A batch of a group to the keys at which its records meet."""
+    for (shard, stretch), part in split(plan, batch, shards):
+        yield json.dumps([batch.group, shard, stretch], ensure_ascii=False), part
 
 
 class SumKey(beam.DoFn):  # type: ignore[misc]
@@ -73,14 +69,18 @@ class SumKey(beam.DoFn):  # type: ignore[misc]
     def __init__(self, plan: Plan, files: bool) -> None:
         self.plan, self.files = plan, files
 
+    def start_bundle(self) -> None:
+        self.reach: dict[str, Reach] = {}
+
     def process(
-        self, element: tuple[str, Iterable[Batch]], reach: dict[str, Reach]
+        self, element: tuple[str, Iterable[Batch]], reach: Iterable[tuple[str, Reach]]
     ) -> Iterator[tuple[str, Sums] | Any]:
+        self.reach = self.reach or joined(reach)
         key, found = element
         names, shard, _ = json.loads(key)
         group = tuple(names)
         batches = list(found)
-        summed = sum_batches(self.plan, group, batches, reach[group_key(group)].extent)
+        summed = sum_batches(self.plan, group, batches, self.reach[group_key(group)].extent, self.files)
         yield json.dumps([group, shard], ensure_ascii=False), summed.sums
         counter("records").inc(summed.noticed["used"])
         counter("duplicates").inc(summed.noticed["duplicate"])
@@ -96,13 +96,11 @@ class SumKey(beam.DoFn):  # type: ignore[misc]
             for file, row in summed.conflicts.tolist():
                 yield beam.pvalue.TaggedOutput(PLACES, (file, (row, CONFLICT)))
             return
-        reasons = {tuple(p): summed.reasons.get(tuple(p), "") for p in summed.refused.tolist()}
-        reasons |= {tuple(p): CONFLICT for p in summed.conflicts.tolist()}
-        for batch in batches:
-            for i in np.flatnonzero([tuple(p) in reasons for p in batch.place.tolist()]):
-                reason = reasons[tuple(batch.place[i].tolist())]
-                record = described(self.plan, group, batch, int(i))
-                yield beam.pvalue.TaggedOutput(REJECTED, {"record": record, "reason": reason, "source": None})
+        reasons = {(at, i): summed.reasons.get((at, i), "") for at, i in summed.refused.tolist()}
+        reasons |= dict.fromkeys(map(tuple, summed.conflicts.tolist()), CONFLICT)
+        for (at, i), reason in reasons.items():
+            record = described(self.plan, group, batches[at], i)
+            yield beam.pvalue.TaggedOutput(REJECTED, {"record": record, "reason": reason, "source": None})
 
 
 def described(plan: Plan, group: Group, batch: Batch, i: int) -> dict[str, Any]:
@@ -125,44 +123,56 @@ def add_counts(found: Iterable[dict[str, int]]) -> dict[str, int]:
 
 
 class SumRecords(beam.PTransform):  # type: ignore[misc]
-    """PCollection of Batch, and of (group, Reach), to sums by group: `Outcome`."""
+    """PCollections of batches as `spread` hands them on, of (group, Reach) and, if there are any, of the
+    sums of other realizations by (group, shard), to sums by group: `Outcome`."""
 
-    def __init__(self, plan: Plan, files: bool, tracks: bool, shards: int = SHARDS) -> None:
+    def __init__(self, plan: Plan, files: bool, tracks: bool) -> None:
         super().__init__()
-        self.plan, self.files, self.tracks, self.shards = plan, files, tracks, shards
+        self.plan, self.files, self.tracks = plan, files, tracks
 
-    def expand(self, inputs: tuple[Any, Any]) -> Outcome:
-        batches, reach = inputs
+    def expand(self, inputs: tuple[Any, ...]) -> Outcome:
+        batches, reach, *sums = inputs
         S, chain = len(self.plan.schema.states), self.plan.config.chain
-        reach = reach | "Reach" >> beam.CombinePerKey(ReachFn())
         summed = (
             batches
-            | "Spread" >> beam.ParDo(Spread(self.plan, self.shards)).with_output_types(tuple[str, Batch])
             | "Meet" >> beam.GroupByKey()
             | "Sum"
             # Types come before outputs: later they are dropped, and Beam would pickle what it shuffles.
-            >> beam.ParDo(SumKey(self.plan, self.files), beam.pvalue.AsDict(reach))
+            >> beam.ParDo(SumKey(self.plan, self.files), beam.pvalue.AsIter(reach))
             .with_output_types(tuple[str, Sums], **ASIDE, **{REJECTED: Any})
             .with_outputs(NOTICED, PLACES, REJECTED, main="sums")
         )
-        joined = summed.sums | "Join" >> beam.CombinePerKey(TrackFn(S, chain))
-        if not self.tracks:
-            joined = joined | "Forget" >> beam.MapTuple(_forget).with_output_types(tuple[str, Sums])
-        rest = TrackFn(S, chain) if self.tracks else GroupFn(S, chain)
-        sums = (
-            joined
-            | "To groups" >> beam.MapTuple(_to_group).with_output_types(tuple[str, Sums])
-            | "Groups" >> beam.CombinePerKey(rest)
+        parts = summed.sums
+        if sums:
+            parts = (parts, *sums) | "Parts" >> beam.Flatten()
+        groups = (
+            parts
+            | "Join" >> beam.CombinePerKey(TrackFn(S, chain))
+            | "To groups" >> beam.ParDo(ToGroup(chain, self.tracks)).with_output_types(tuple[str, Sums])
+            | "Groups" >> beam.CombinePerKey((TrackFn if self.tracks else GroupFn)(S, chain))
         )
-        return Outcome(sums, summed[NOTICED], summed[PLACES], summed[REJECTED], reach)
+        return Outcome(groups, summed[NOTICED], summed[PLACES], summed[REJECTED], reach)
 
 
-def _forget(key: str, sums: Sums) -> tuple[str, Sums]:
-    return key, without_tracks(sums)
+class ToGroup(beam.DoFn):  # type: ignore[misc]
+    """The sums of a shard, complete, to those of its group; without tracks if they are not asked for."""
+
+    def __init__(self, chain: Chain, tracks: bool) -> None:
+        self.chain, self.tracks = chain, tracks
+
+    def process(self, element: tuple[str, Sums]) -> Iterator[tuple[str, Sums]]:
+        key, sums = element
+        sums = counted(sums, self.chain)
+        group = group_key(tuple(json.loads(key)[0]))
+        yield group, sums if self.tracks else without_tracks(sums)
 
 
-def _to_group(key: str, sums: Sums) -> tuple[str, Sums]:
-    return group_key(tuple(json.loads(key)[0])), sums
+def joined(found: Iterable[tuple[str, Reach]]) -> dict[str, Reach]:
+    """How far each group reaches, from the reaches of its parts."""
+    whole: dict[str, Reach] = {}
+    for key, reach in found:
+        whole[key] = whole[key] + reach if key in whole else reach
+    return whole
 
 
 class EstimateGroup(beam.DoFn):  # type: ignore[misc]
@@ -172,11 +182,11 @@ class EstimateGroup(beam.DoFn):  # type: ignore[misc]
         self.plan = plan
 
     def process(
-        self, element: tuple[str, Sums], noticed: dict[str, int], reach: dict[str, Reach]
+        self, element: tuple[str, Sums], noticed: dict[str, int], reach: Iterable[tuple[str, Reach]]
     ) -> Iterator[tuple[str, list[Estimate]] | Any]:
         key, sums = element
         check_limit(self.plan, noticed)
-        if len(reach) == 1:
+        if all(group == key for group, _ in reach):
             sums = with_noticed(sums, noticed)
         try:
             yield key, estimates(self.plan, sums)

@@ -19,6 +19,10 @@ VERSION = 1
 #: How an array is stored, and what it is read back as.
 _FORMS = ("<i1", "<i2", "<i4", "<i8", "<f8")
 _WHOLE = len(_FORMS)
+_DTYPES = [np.dtype(form) for form in _FORMS]
+#: Up to this many numbers plain Python is quicker than numpy.
+_SMALL = 64
+_text = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 def encode(kind: int, meta: Any, *arrays: np.ndarray) -> bytes:
@@ -28,7 +32,7 @@ def encode(kind: int, meta: Any, *arrays: np.ndarray) -> bytes:
     >>> len(data), decode(data, 7)
     (26, (['a'], [array([1., 2.]), array([[0.5]])]))
     """
-    text = json.dumps(meta, separators=(",", ":"), ensure_ascii=False).encode()
+    text = _text(meta).encode()
     parts = [bytes([VERSION, kind]), _varint(len(text)), text, _varint(len(arrays))]
     for array in arrays:
         form, packed = _narrow(np.asarray(array))
@@ -68,7 +72,7 @@ def _read_array(data: bytes, at: int) -> tuple[np.ndarray, int]:
         shape.append(n)
     if form >= 2 * _WHOLE:
         raise InputError(f"it holds an array of form {form}")
-    stored = np.dtype(_FORMS[form % _WHOLE])
+    stored = _DTYPES[form % _WHOLE]
     count = math.prod(shape)
     if count * stored.itemsize > len(data) - at:
         raise InputError("it holds an array that is longer than all its bytes")
@@ -79,20 +83,23 @@ def _read_array(data: bytes, at: int) -> tuple[np.ndarray, int]:
 
 def _narrow(array: np.ndarray) -> tuple[int, np.ndarray]:
     """The narrowest exact form; those from `_WHOLE` on are whole numbers that were floats."""
-    if array.dtype.kind == "f":
-        array = array.astype(np.float64)
-        fits = np.abs(array) < 2**31  # False for NaN
-        whole = array.astype(np.int32) if fits.all() else None
-        if whole is None or not np.array_equal(whole, array):
-            return 4, array
-        form, packed = _narrow(whole)
-        return _WHOLE + form, packed
-    array = array.astype(np.int64)
-    low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
+    floats = array.dtype.kind == "f"
+    array = array.astype(np.float64 if floats else np.int64, copy=False)
+    low: Any = 0
+    high: Any = 0
+    if 0 < array.size <= _SMALL:
+        numbers = array.ravel().tolist()
+        # Of NaN among others min and max tell nothing.
+        low, high = (min(numbers), max(numbers)) if sum(numbers) == sum(numbers) else (np.nan, np.nan)
+    elif array.size:
+        low, high = array.min(), array.max()
     for form, bits in enumerate((8, 16, 32)):
-        if -(1 << (bits - 1)) <= low and high < 1 << (bits - 1):
-            return form, array.astype(_FORMS[form])
-    return 3, array
+        if -(1 << (bits - 1)) <= low and high < 1 << (bits - 1):  # False for NaN
+            packed = array.astype(_DTYPES[form])
+            if not floats:
+                return form, packed
+            return (_WHOLE + form, packed) if (packed == array).all() else (4, array)
+    return (4, array) if floats else (3, array)
 
 
 def _varint(n: int) -> bytes:

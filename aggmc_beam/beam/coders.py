@@ -10,6 +10,7 @@ import numpy as np
 from apache_beam import coders
 
 from aggmc_beam.beam import codec
+from aggmc_beam.beam.coverage import Coverage, Verdict
 from aggmc_beam.beam.values import NOBODY, Batch, Delta, Known, Reach, Snapshot, Status
 from aggmc_beam.digest import Digest, Replicates
 from aggmc_beam.moments import Counts
@@ -22,6 +23,7 @@ from aggmc_beam.tracks import Tracks
 
 # 5 was used before.
 BATCH, SUMS, SNAPSHOT, DELTA, REACH, RECORD, KNOWN, STATUS = 1, 2, 3, 4, 6, 7, 8, 9
+COVERAGE, VERDICT = 10, 11
 _DIGEST = ("parts", "profiles", "profile_bins", "profile_number", "profile_weight", "profile_means")
 _MOMENTS = ("counts", "scalars", "means", "products")
 _TRACKS = ("covered", "open", "open_values", "open_weight")
@@ -64,12 +66,15 @@ class BatchCoder(_Coder):
 
     def encode(self, value: Batch) -> bytes:
         meta = [list(value.group), list(value.names), value.population is not None, value.state is not None]
-        more = [a for a in (value.population, value.state) if a is not None]
-        return codec.encode(BATCH, meta, value.key, value.time, value.values, value.place, *more)
+        if value.place is None:
+            meta.append(False)
+        more = [a for a in (value.place, value.population, value.state) if a is not None]
+        return codec.encode(BATCH, meta, value.key, value.time, value.values, *more)
 
     def decode(self, encoded: bytes) -> Batch:
-        (group, names, has_population, has_state), arrays = codec.decode(encoded, BATCH)
-        key, time, values, place, *more = arrays
+        (group, names, has_population, has_state, *no_place), arrays = codec.decode(encoded, BATCH)
+        key, time, values, *more = arrays
+        place = None if no_place else more.pop(0)
         population = more.pop(0) if has_population else None
         state = more.pop(0) if has_state else None
         return Batch(tuple(group), tuple(names), key, time, values, place, population, state)
@@ -210,11 +215,34 @@ class ReachCoder(_Coder):
     of = Reach
 
     def encode(self, value: Reach) -> bytes:
-        return codec.encode(REACH, [sorted(value.names), value.first, value.last, list(value.place)])
+        return codec.encode(REACH, _reach(value))
 
     def decode(self, encoded: bytes) -> Reach:
-        (names, first, last, (file, row)), _ = codec.decode(encoded, REACH)
-        return Reach(frozenset(names), first, last, (file, row))
+        return _to_reach(codec.decode(encoded, REACH)[0])
+
+
+class CoverageCoder(_Coder):
+    of = Coverage
+
+    def encode(self, value: Coverage) -> bytes:
+        meta = [list(value.names), _reach(value.reach)]
+        return codec.encode(COVERAGE, meta, value.meets, value.key, value.start, value.stop)
+
+    def decode(self, encoded: bytes) -> Coverage:
+        (names, reach), (meets, key, start, stop) = codec.decode(encoded, COVERAGE)
+        return Coverage(tuple(names), meets.astype(bool), key, start, stop, _to_reach(reach))
+
+
+class VerdictCoder(_Coder):
+    of = Verdict
+
+    def encode(self, value: Verdict) -> bytes:
+        meets = None if value.meets is None else sorted(value.meets)
+        return codec.encode(VERDICT, [_reach(value.reach), meets])
+
+    def decode(self, encoded: bytes) -> Verdict:
+        (reach, meets), _ = codec.decode(encoded, VERDICT)
+        return Verdict(_to_reach(reach), None if meets is None else frozenset(meets))
 
 
 class EstimateCoder(_Coder):
@@ -227,6 +255,15 @@ class EstimateCoder(_Coder):
 
     def decode(self, encoded: bytes) -> Estimate:
         return Estimate.from_json(encoded.decode())
+
+
+def _reach(value: Reach) -> list[Any]:
+    return [sorted(value.names), value.first, value.last, list(value.place)]
+
+
+def _to_reach(meta: list[Any]) -> Reach:
+    names, first, last, (file, row) = meta
+    return Reach(frozenset(names), first, last, (file, row))
 
 
 def _counts(counts: Counts) -> list[int]:
@@ -242,6 +279,8 @@ for _coder in (
     StatusCoder,
     ReachCoder,
     RecordCoder,
+    CoverageCoder,
+    VerdictCoder,
     EstimateCoder,
 ):
     coders.registry.register_coder(_coder.of, _coder)

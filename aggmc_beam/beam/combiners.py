@@ -10,7 +10,8 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 
-from aggmc_beam.beam.coders import ReachCoder, SnapshotCoder, SumsCoder
+from aggmc_beam.beam.coders import CoverageCoder, ReachCoder, SnapshotCoder, SumsCoder
+from aggmc_beam.beam.coverage import Coverage, Verdict
 from aggmc_beam.beam.values import Delta, Reach, Snapshot, empty_sums
 from aggmc_beam.chain import Chain
 from aggmc_beam.digest import Digest, Replicates
@@ -106,6 +107,25 @@ class MomentsFn(beam.CombineFn):  # type: ignore[misc]
 
     def get_accumulator_coder(self) -> Any:
         return SnapshotCoder()
+
+
+class CoverageFn(beam.CombineFn):  # type: ignore[misc]
+    """What the pieces of the input cover, to a `Verdict` over which realizations must meet."""
+
+    def create_accumulator(self) -> Coverage:
+        return Coverage()
+
+    def add_input(self, accumulator: Coverage, element: Coverage) -> Coverage:
+        return accumulator + element
+
+    def merge_accumulators(self, accumulators: Iterable[Coverage]) -> Coverage:
+        return reduce(self.add_input, accumulators, Coverage())
+
+    def extract_output(self, accumulator: Coverage) -> Verdict:
+        return Verdict.of(accumulator)
+
+    def get_accumulator_coder(self) -> Any:
+        return CoverageCoder()
 
 
 class ReachFn(beam.CombineFn):  # type: ignore[misc]

@@ -6,27 +6,34 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 from apache_beam.io.filesystems import FileSystems
+from pyarrow.parquet import ParquetFile
 
+from aggmc_beam.beam.coverage import Coverage, Covering
 from aggmc_beam.beam.summing import take
-from aggmc_beam.beam.values import Batch, Group, Reach
+from aggmc_beam.beam.values import ENOUGH, Batch, Group, Reach
 from aggmc_beam.config import Config
 from aggmc_beam.errors import InputError
-from aggmc_beam.local.assemble import Long, Refused, Wide, key_frame
+from aggmc_beam.local.accumulate import ONE
+from aggmc_beam.local.assemble import Long, Records, Refused, Rows, Wide, key_frame
 from aggmc_beam.local.engine import Plan
 from aggmc_beam.local.keys import Keys
 from aggmc_beam.local.layout import find_schema
-from aggmc_beam.local.sources import ROW, Source, open_files
+from aggmc_beam.local.sources import BROKEN, ROW, Source, open_files
 from aggmc_beam.local.survey import BATCH, batches
 from aggmc_beam.local.tidy import FILE, KEY, TIME, group_columns, readable, tidy
 
 #: Values that are held at once, rows times states.
 VALUES = 2_000_000
+#: Values of a Parquet file that one worker reads, about.
+PIECE = 16_000_000
+#: Rows that are looked at to see how many realizations there are.
+HEAD = 50_000
 
 
 @dataclass(frozen=True)
@@ -96,42 +103,131 @@ def _source(config: Config, path: str) -> Source | None:
     return open_files([path], config.input.format, config.input.separator)[0]
 
 
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of the rows of a file, which one worker reads; all of them where `rows` is None."""
+
+    file: File
+    start: int = 0
+    rows: int | None = None
+
+
+def split_file(plan: Plan, file: File) -> Iterator[Piece]:
+    """The pieces of a file: row groups of Parquet on this machine, else the whole of it."""
+    with opened(plan.config, file) if is_local(file.path) else nullcontext() as source:
+        if source is None or source.format != "parquet":
+            yield Piece(file)
+            return
+        metadata = ParquetFile(source.name).metadata
+    enough = max(1, PIECE // len(plan.schema.states))
+    start = rows = 0
+    for i in range(metadata.num_row_groups):
+        rows += metadata.row_group(i).num_rows
+        if rows >= enough:
+            yield Piece(file, start, rows)
+            start, rows = start + rows, 0
+    if rows or not start:
+        yield Piece(file, start, rows)
+
+
+@contextmanager
+def piece_frame(plan: Plan, piece: Piece) -> Iterator[pl.LazyFrame | None]:
+    """The tidy rows of a piece; None if its file is empty."""
+    with opened(plan.config, piece.file) as source:
+        if source is None:
+            yield None
+            return
+        frame = tidy(source, piece.file.number, plan.schema)
+        yield frame if piece.rows is None else frame.slice(piece.start, piece.rows)
+
+
+def read_coverage(plan: Plan, piece: Piece) -> tuple[Keys, Coverage, dict[Group, Reach]]:
+    """Which steps a piece holds, and how far each group reaches.
+
+    Realizations whose records must meet in any case are told by `Coverage.meets`.
+    """
+    with piece_frame(plan, piece) as frame:
+        if frame is None:
+            return Keys([]), Coverage(), {}
+        light = _light_coverage(plan, frame)
+        return _coverage(plan, frame.filter(readable(plan.schema))) if light is None else light
+
+
+def _light_coverage(plan: Plan, frame: pl.LazyFrame) -> tuple[Keys, Coverage, dict[Group, Reach]] | None:
+    """Without a look at the counts, where they cannot matter: rows with bad counts are taken for good.
+
+    That may only let more records meet. How far data reach must be exact, but from `ENOUGH` realizations
+    on it does not matter; so the head of the piece must show that many. None if it does not.
+    """
+    if plan.schema.group_by or plan.schema.state is not None:
+        return None
+    head = frame.head(HEAD).filter(readable(plan.schema)).collect()
+    reach = _reach(head, [])
+    if not reach or len(reach[()].names) < ENOUGH:
+        return None
+    known = pl.col(KEY).is_not_null() & pl.col(TIME).is_not_null() & ~pl.col(BROKEN)
+    try:
+        keys, coverage, _ = _coverage(plan, frame.filter(known).select(KEY, TIME), reach)
+    except InputError:  # a row that will be rejected may have an impossible time
+        return None
+    return keys, coverage, reach
+
+
+def _coverage(
+    plan: Plan, frame: pl.LazyFrame, reach: dict[Group, Reach] | None = None
+) -> tuple[Keys, Coverage, dict[Group, Reach]]:
+    columns = group_columns(plan.schema)
+    keys, covering, found = Keys(columns), Covering(), reach or {}
+    wanted = frame if reach is not None else frame.select(*columns, KEY, TIME, FILE, ROW)
+    for rows in batches(wanted, 4 * BATCH):
+        covering.add(keys.of(rows), rows[TIME].to_numpy())
+        if reach is None:
+            for group, one in _reach(rows, columns).items():
+                found[group] = found[group] + one if group in found else one
+    if must_meet(plan):
+        covering.meets[:] = True
+    return keys, covering.coverage(keys.realizations), found
+
+
+def must_meet(plan: Plan) -> bool:
+    """Whether all records of a realization must meet: rows of a long table make up records, and a
+    population is that of the realization's first record."""
+    return plan.schema.state is not None or plan.populations != ONE
+
+
+def read_rows(plan: Plan, piece: Piece) -> Iterator[pl.DataFrame]:
+    """The tidy rows of a piece, a bounded number at a time."""
+    with piece_frame(plan, piece) as frame:
+        if frame is None:
+            return
+        size = max(1000, min(BATCH, VALUES // len(plan.schema.states)))
+        yield from batches(frame, size)
+
+
 @dataclass
 class Reading:
-    """What a piece of a file holds: batches by group, how far they reach, and refused places."""
+    """What some rows of a file hold: batches by group, and refused places."""
 
     batches: list[Batch]
-    reach: dict[Group, Reach]
     refused: np.ndarray
     rows: int
 
 
 def read_file(plan: Plan, file: File) -> Iterator[Reading]:
     """A file, a bounded number of rows at a time."""
-    with opened(plan.config, file) as source:
-        if source is None:
-            return
-        frame = tidy(source, file.number, plan.schema)
-        size = max(1000, min(BATCH, VALUES // len(plan.schema.states)))
-        for rows in batches(frame, size):
-            yield _read(plan, rows)
+    for frame in read_rows(plan, Piece(file)):
+        keys, refused = Keys(group_columns(plan.schema)), Refused()
+        found = feed(plan, frame, keys, refused)
+        places = np.concatenate([np.zeros((0, 2), np.int64), *refused.places])
+        yield Reading(to_batches(keys, found), places, frame.height)
 
 
-def _read(plan: Plan, rows: pl.DataFrame) -> Reading:
-    schema, columns = plan.schema, group_columns(plan.schema)
-    keys, refused = Keys(columns), Refused()
-    reach = _reach(rows.filter(readable(schema)), columns)
-    state = None
-    if schema.state is None:
-        found = Wide(schema, keys, refused).feed(rows)
-        arrays = found.key, found.time, found.counts, found.place, found.population
-    else:
-        frame = key_frame(rows, columns, refused)
-        long = Long(schema, keys, refused, plan.config.input.absent or "zero").rows(frame)
-        arrays = long.key, long.time, long.count[:, None], long.place, long.population
-        state = long.state
-    places = np.concatenate([np.zeros((0, 2), np.int64), *refused.places])
-    return Reading(_batches(keys, *arrays, state), reach, places, rows.height)
+def feed(plan: Plan, rows: pl.DataFrame, keys: Keys, refused: Refused) -> Records | Rows:
+    """The records in tidy rows, or the rows of a long table, not yet put together."""
+    if plan.schema.state is None:
+        return Wide(plan.schema, keys, refused).feed(rows)
+    frame = key_frame(rows, keys.columns, refused)
+    return Long(plan.schema, keys, refused, plan.config.input.absent or "zero").rows(frame)
 
 
 def _reach(good: pl.DataFrame, columns: list[str]) -> dict[Group, Reach]:
@@ -149,17 +245,17 @@ def _reach(good: pl.DataFrame, columns: list[str]) -> dict[Group, Reach]:
     return found
 
 
-def _batches(
-    keys: Keys,
-    key: np.ndarray,
-    time: np.ndarray,
-    values: np.ndarray,
-    place: np.ndarray,
-    population: np.ndarray | None,
-    state: np.ndarray | None,
-) -> list[Batch]:
+def to_batches(keys: Keys, records: Records | Rows) -> list[Batch]:
     """One batch for each group."""
-    whole = Batch((), tuple(keys.realizations), key, time, values, place, population, state)
+    state = None
+    if isinstance(records, Rows):
+        values, state = records.count[:, None], records.state
+    else:
+        values = records.counts
+    key = records.key
+    whole = Batch(
+        (), tuple(keys.realizations), key, records.time, values, records.place, records.population, state
+    )
     group = keys.group[key] if len(key) else np.zeros(0, int)
     parts = [(keys.groups[g], take(whole, np.flatnonzero(group == g))) for g in np.unique(group)]
     return [replace(part, group=name) for name, part in parts]

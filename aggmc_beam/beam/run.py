@@ -18,28 +18,23 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from aggmc_beam.beam.bounded import (
-    ASIDE,
-    NOTICED,
-    PLACES,
-    REACH,
     SKIPPED,
     EstimateGroup,
-    SumRecords,
     add_counts,
     check_limit,
-    counter,
-    group_key,
     header,
+    joined,
     with_noticed,
 )
-from aggmc_beam.beam.files import File, is_local, open_plan, opened, read_file
+from aggmc_beam.beam.files import File, is_local, open_plan, opened
 from aggmc_beam.beam.health import WriteHealth
 from aggmc_beam.beam.lost import fail_when_lost
 from aggmc_beam.beam.parsing import ParseRecords
+from aggmc_beam.beam.reading import SumFiles
 from aggmc_beam.beam.sinks import WriteEstimates, WriteRejected, each, parquet_frame
 from aggmc_beam.beam.transform import schema_of
 from aggmc_beam.beam.unbounded import Refresh
-from aggmc_beam.beam.values import Batch, Reach
+from aggmc_beam.beam.values import Reach
 from aggmc_beam.beam.watch import WatchFiles
 from aggmc_beam.config import Config, Input
 from aggmc_beam.errors import InputError
@@ -132,32 +127,16 @@ def build(pipeline: Any, plan: Plan, files: list[File], given: Mapping[str, Any]
     if config.input.resume is not None:
         raise InputError("input.resume needs the local engine; a Beam run reads all files anew")
     numbered = {f.number: f.path for f in files}
-    read = (
-        pipeline
-        | "Files" >> beam.Create([(f.number, f.path) for f in files])
-        | "Spread files" >> beam.Reshuffle()
-        | "Read"
-        >> beam.ParDo(ReadFile(plan))
-        .with_output_types(Batch, **ASIDE, **{REACH: tuple[str, Reach]})
-        .with_outputs(REACH, PLACES, NOTICED, main="batches")
-    )
-    found = (read.batches, read[REACH]) | "Sums" >> SumRecords(plan, True, config.output.moments)
-    noticed = beam.pvalue.AsSingleton(
-        (read[NOTICED], found.noticed)
-        | "All noticed" >> beam.Flatten()
-        | "Noticed" >> beam.CombineGlobally(add_counts)
-    )
-    extents = beam.pvalue.AsDict(found.reach)
+    found = pipeline | "Sums" >> SumFiles(plan, files, config.output.moments)
+    noticed = beam.pvalue.AsSingleton(found.noticed | "Noticed" >> beam.CombineGlobally(add_counts))
+    extents = beam.pvalue.AsIter(found.reach)
     estimated = found.sums | "Estimate" >> beam.ParDo(EstimateGroup(plan), noticed, extents).with_outputs(
         SKIPPED, main="estimates"
     )
     listed = estimated.estimates | "Each" >> beam.FlatMap(each).with_output_types(Estimate)
     _ = listed | "Sinks" >> WriteEstimates(config.output, streaming=False, files=False)
     rejections = (
-        (read[PLACES], found.places)
-        | "All places" >> beam.Flatten()
-        | "By file" >> beam.GroupByKey()
-        | "Explain" >> beam.ParDo(Explain(plan, numbered))
+        found.places | "By file" >> beam.GroupByKey() | "Explain" >> beam.ParDo(Explain(plan, numbered))
     )
     _ = (
         pipeline
@@ -173,26 +152,6 @@ def build(pipeline: Any, plan: Plan, files: list[File], given: Mapping[str, Any]
             extents,
         )
     )
-
-
-class ReadFile(beam.DoFn):  # type: ignore[misc]
-    """(number, path) to batches; also how far each group reaches, and what was refused."""
-
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-
-    def process(self, element: tuple[int, str]) -> Iterator[Any]:
-        rows = 0
-        for reading in read_file(self.plan, File(*element)):
-            rows += reading.rows
-            yield from reading.batches
-            for group, reach in reading.reach.items():
-                yield beam.pvalue.TaggedOutput(REACH, (group_key(group), reach))
-            for file, row in reading.refused.tolist():
-                yield beam.pvalue.TaggedOutput(PLACES, (file, (row, "")))
-            counter("rejected").inc(len(reading.refused))
-            yield beam.pvalue.TaggedOutput(NOTICED, {"rejected": len(reading.refused), "rows": reading.rows})
-        counter("rows").inc(rows)
 
 
 class Explain(beam.DoFn):  # type: ignore[misc]
@@ -227,9 +186,9 @@ class WriteRun(beam.DoFn):  # type: ignore[misc]
         skipped: dict[str, str],
         rejections: Iterable[tuple[int, int, str, Any]],
         noticed: dict[str, int],
-        reach: dict[str, Reach],
+        extents: Iterable[tuple[str, Reach]],
     ) -> None:
-        plan = self.plan
+        plan, reach = self.plan, joined(extents)
         check_unchanged(self.stamps)
         check_limit(plan, noticed)
         order = sorted(reach, key=lambda key: reach[key].place)

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import apache_beam as beam
-import numpy as np
-from apache_beam.transforms.window import GlobalWindow
-from apache_beam.utils.windowed_value import WindowedValue
 
 from aggmc_beam.beam.bounded import (
     NOTICED,
     REACH,
+    REJECTED,
     SHARDS,
     EstimateGroup,
+    Outcome,
     SumRecords,
     add_counts,
-    group_key,
 )
+from aggmc_beam.beam.combiners import ReachFn
+from aggmc_beam.beam.gathering import Gather
 from aggmc_beam.beam.parsing import ParseRecords
 from aggmc_beam.beam.unbounded import Refresh
-from aggmc_beam.beam.values import Batch, Group, Reach
+from aggmc_beam.beam.values import Batch, Reach
 from aggmc_beam.config import Columns, Config, Input, Uncertainty
 from aggmc_beam.config.model import Stream
 from aggmc_beam.digest import REPLICATES
@@ -31,11 +29,8 @@ from aggmc_beam.errors import InputError
 from aggmc_beam.fitting import Settings
 from aggmc_beam.local.engine import Plan
 from aggmc_beam.noise import Exact, Noise
-from aggmc_beam.records import Clock, Record, Schema
+from aggmc_beam.records import Clock, Schema
 from aggmc_beam.result import Estimate
-
-#: Records that are handed on together.
-TOGETHER = 10_000
 
 
 class Estimated(NamedTuple):
@@ -132,30 +127,29 @@ class EstimateTransitions(beam.PTransform):  # type: ignore[misc]
         parsed = records | "Parse" >> ParseRecords(self.plan.schema)
         return Estimated(*(parsed | "Refresh" >> Refresh(self.plan, self.shards or 1)))
 
+    def sums(self, records: Any) -> Outcome:
+        """The sums of bounded records by group, before anything is estimated."""
+        step = beam.ParDo(Gather(self.plan, self.shards or SHARDS)).with_output_types(
+            tuple[str, Batch],
+            **{REACH: tuple[str, Reach], REJECTED: Any, NOTICED: dict[str, int]},
+        )
+        gathered = records | "Gather" >> step.with_outputs(REACH, REJECTED, NOTICED, main="batches")
+        reach = gathered[REACH] | "Reach" >> beam.CombinePerKey(ReachFn())
+        found: Outcome = (gathered.batches, reach) | "Sums" >> SumRecords(self.plan, False, False)
+        noticed = (gathered[NOTICED], found.noticed) | "All noticed" >> beam.Flatten()
+        rejected = (gathered[REJECTED], found.rejected) | "All rejected" >> beam.Flatten()
+        return found._replace(noticed=noticed, rejected=rejected)
+
     def _bounded(self, records: Any) -> Estimated:
-        plan = self.plan
-        good, bad = records | "Parse" >> ParseRecords(plan.schema)
-        batches = good | "Batch" >> beam.ParDo(Together()).with_output_types(
-            Batch, **{REACH: tuple[str, Reach]}
-        ).with_outputs(REACH, main="batches")
-        sums = (batches.batches, batches[REACH]) | "Sums" >> SumRecords(
-            plan, False, False, self.shards or SHARDS
-        )
-        rejected = bad | "Count rejected" >> beam.Map(lambda _: {"rejected": 1}).with_output_types(
-            dict[str, int]
-        )
-        noticed = (
-            (rejected, sums.noticed)
-            | "All noticed" >> beam.Flatten()
-            | NOTICED >> beam.CombineGlobally(add_counts)
-        )
+        plan, sums = self.plan, self.sums(records)
+        noticed = sums.noticed | NOTICED >> beam.CombineGlobally(add_counts)
         estimated = sums.sums | "Estimate" >> beam.ParDo(
-            EstimateGroup(plan), beam.pvalue.AsSingleton(noticed), beam.pvalue.AsDict(sums.reach)
+            EstimateGroup(plan), beam.pvalue.AsSingleton(noticed), beam.pvalue.AsIter(sums.reach)
         ).with_outputs("skipped", main="estimates")
         estimates = estimated.estimates | "Each" >> beam.FlatMapTuple(
             lambda _, found: found
         ).with_output_types(Estimate)
-        return Estimated(estimates, (bad, sums.rejected) | "All rejected" >> beam.Flatten())
+        return Estimated(estimates, sums.rejected)
 
 
 def schema_of(config: Config) -> Schema:
@@ -172,59 +166,3 @@ def schema_of(config: Config) -> Schema:
         group_by=config.group_by,
         population=columns.population,
     )
-
-
-class Together(beam.DoFn):  # type: ignore[misc]
-    """Records to batches, one per group. Of records that contradict each other, the one kept does not
-    depend on the order: it is chosen by a checksum of its counts."""
-
-    def start_bundle(self) -> None:
-        self.waiting: dict[Group, list[Record]] = {}
-        self.number = 0
-
-    def process(self, element: Record | Batch) -> Iterator[Any]:
-        if isinstance(element, Batch):
-            yield from _handed_on(element)
-            return
-        self.waiting.setdefault(element.group, []).append(element)
-        self.number += 1
-        if self.number >= TOGETHER:
-            yield from self._flush()
-
-    def finish_bundle(self) -> Iterator[Any]:
-        for made in self._flush():
-            tagged = isinstance(made, beam.pvalue.TaggedOutput)
-            value = WindowedValue(
-                made.value if tagged else made, GlobalWindow().max_timestamp(), [GlobalWindow()]
-            )
-            yield beam.pvalue.TaggedOutput(made.tag, value) if tagged else value
-
-    def _flush(self) -> Iterator[Any]:
-        for records in self.waiting.values():
-            yield from _handed_on(batch_of(records))
-        self.start_bundle()
-
-
-def _handed_on(batch: Batch) -> Iterator[Any]:
-    yield batch
-    if len(batch):
-        reach = Reach(
-            frozenset(batch.names),
-            int(batch.time.min()),
-            int(batch.time.max()),
-            tuple(batch.place[0].tolist()),
-        )
-        yield beam.pvalue.TaggedOutput(REACH, (group_key(batch.group), reach + Reach()))
-
-
-def batch_of(records: Sequence[Record]) -> Batch:
-    """Records of one group as a batch."""
-    names: dict[str, int] = {}
-    key = np.array([names.setdefault(r.realization, len(names)) for r in records], np.int64)
-    counts = np.stack([r.counts for r in records])
-    population = None
-    if records[0].population is not None:
-        population = np.array([r.population for r in records], np.float64)
-    place = np.array([(0, zlib.crc32(row.tobytes())) for row in counts], np.int64)
-    time = np.array([r.time for r in records], np.int64)
-    return replace(Batch(records[0].group, tuple(names), key, time, counts, place), population=population)

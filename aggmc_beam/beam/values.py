@@ -32,7 +32,7 @@ class Batch:
 
     `names[key[i]]` is the realization of row i; `values` [n, S], or [n, 1] with `state` [n] for the
     rows of a long table; `place` [n, 2] the number of the file and the row in it, which decides which
-    of repeated records is the first.
+    of repeated records is the first. Without places a checksum of the counts decides.
     """
 
     group: Group
@@ -40,7 +40,7 @@ class Batch:
     key: np.ndarray
     time: np.ndarray
     values: np.ndarray
-    place: np.ndarray
+    place: np.ndarray | None = None
     population: np.ndarray | None = None
     state: np.ndarray | None = None
 

@@ -70,9 +70,13 @@ class Accumulator:
             if name in self.keys.groups:
                 continue
             self.keys.add_group(name)
-            steps = extent.last - extent.first + 1
-            self.digests.append(Digest.zero(len(self.schema.states)))
-            self.rules.append(rule(self.chain, extent.realizations, steps, extent.first, replicates, block))
+            self.add_rule(extent, replicates, block)
+
+    def add_rule(self, extent: Extent, replicates: int, block: int | None) -> None:
+        """The jackknife rule of the group that comes next in `keys.groups`."""
+        steps = extent.last - extent.first + 1
+        self.digests.append(Digest.zero(len(self.schema.states)))
+        self.rules.append(rule(self.chain, extent.realizations, steps, extent.first, replicates, block))
 
     @property
     def records(self) -> int:

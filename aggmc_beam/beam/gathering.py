@@ -1,0 +1,243 @@
+"""Records one by one to batches. Many are read at once, column by column; odd ones one at a time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from itertools import chain
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
+
+from aggmc_beam.beam.bounded import NOTICED, REACH, REJECTED, counter, group_key, spread
+from aggmc_beam.beam.parsing import rejection, rows
+from aggmc_beam.beam.summing import take
+from aggmc_beam.beam.values import Batch, Group, Reach
+from aggmc_beam.local.engine import Plan
+from aggmc_beam.records import Record, Rejected, Schema, identity, read_record
+
+#: Elements that are read together.
+TOGETHER = 10_000
+#: Counts that are held at once.
+VALUES = 1_000_000
+#: With fewer than this, records that cannot be read together are read one by one.
+FEW = 32
+
+_WHOLE: set[type] = {int, np.int64, np.int32}
+_NUMBER: set[type] = {*_WHOLE, float, np.float64, np.float32}
+_TEXT: set[type] = {str}
+_LISTS: tuple[set[type], ...] = ({list}, {tuple}, {np.ndarray})
+
+
+class Odd(Exception):
+    """Rows that cannot be read together; one by one they may well be records."""
+
+
+class Gather(beam.DoFn):  # type: ignore[misc]
+    """Elements to batches, spread over keys; also how far each group reaches, and what was rejected."""
+
+    def __init__(self, plan: Plan, shards: int) -> None:
+        self.plan, self.shards = plan, shards
+        self.enough = max(100, min(TOGETHER, VALUES // len(plan.schema.states)))
+
+    def start_bundle(self) -> None:
+        self.waiting: list[Any] = []
+
+    def process(self, element: Any) -> Iterator[Any] | None:
+        waiting = self.waiting
+        waiting.append(element)
+        return self._flush() if len(waiting) >= self.enough or type(element) is Batch else None
+
+    def finish_bundle(self) -> Iterator[Any]:
+        window = GlobalWindow()
+        for made in self._flush():
+            tagged = isinstance(made, beam.pvalue.TaggedOutput)
+            value = WindowedValue(made.value if tagged else made, window.max_timestamp(), [window])
+            yield beam.pvalue.TaggedOutput(made.tag, value) if tagged else value
+
+    def _flush(self) -> Iterator[Any]:
+        waiting, self.waiting = self.waiting, []
+        batches = [waiting.pop()] if waiting and type(waiting[-1]) is Batch else []
+        rejected: list[dict[str, Any]] = []
+        for batch in [*batches, *gathered(waiting, self.plan.schema, rejected)]:
+            yield from spread(self.plan, batch, self.shards)
+            if len(batch):
+                yield beam.pvalue.TaggedOutput(REACH, (group_key(batch.group), reach_of(batch)))
+        for one in rejected:
+            yield beam.pvalue.TaggedOutput(REJECTED, one)
+        if rejected:
+            counter("rejected").inc(len(rejected))
+            yield beam.pvalue.TaggedOutput(NOTICED, {"rejected": len(rejected)})
+
+
+def reach_of(batch: Batch) -> Reach:
+    place = (0, 0) if batch.place is None else tuple(batch.place[0].tolist())
+    return Reach(frozenset(batch.names), int(batch.time.min()), int(batch.time.max()), place) + Reach()
+
+
+def gathered(elements: Sequence[Any], schema: Schema, rejected: list[dict[str, Any]]) -> Iterator[Batch]:
+    """The records in elements as batches; what is none is added to `rejected`."""
+    if not elements:
+        return
+    try:
+        yield from columns_of(plain_rows(elements), schema)
+    except Odd:
+        half = len(elements) // 2
+        if len(elements) >= FEW:
+            yield from gathered(elements[:half], schema, rejected)
+            yield from gathered(elements[half:], schema, rejected)
+        else:
+            yield from _one_by_one(elements, schema, rejected)
+
+
+def _one_by_one(elements: Sequence[Any], schema: Schema, rejected: list[dict[str, Any]]) -> Iterator[Batch]:
+    found: dict[Group, list[Record]] = {}
+    for element in elements:
+        for row in rows(element):
+            try:
+                if isinstance(row, Rejected):
+                    raise row
+                record = read_record(row, schema)
+                found.setdefault(record.group, []).append(record)
+            except Rejected as error:
+                kept = element if isinstance(row, Rejected) else row
+                rejected.append(rejection(kept, str(error)))
+    yield from (batch_of(records) for records in found.values())
+
+
+def batch_of(records: Sequence[Record]) -> Batch:
+    """Records of one group as a batch."""
+    names: dict[str, int] = {}
+    key = np.array([names.setdefault(r.realization, len(names)) for r in records], np.int64)
+    population = None
+    if records[0].population is not None:
+        population = np.array([r.population for r in records], np.float64)
+    time = np.array([r.time for r in records], np.int64)
+    counts = np.stack([r.counts for r in records])
+    return Batch(records[0].group, tuple(names), key, time, counts, None, population)
+
+
+def plain_rows(elements: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
+    """Elements as dictionaries, if all of them are of one kind that makes this easy; `Odd` if not."""
+    kinds = set(map(type, elements))
+    if kinds == {dict}:
+        return elements
+    if kinds == {beam.Row}:
+        return [vars(row) for row in elements]
+    if kinds == {bytes}:
+        try:
+            elements, kinds = [e.decode() for e in elements], {str}
+        except UnicodeDecodeError:
+            raise Odd from None
+    if kinds == {str}:
+        return _json_rows(elements)
+    raise Odd
+
+
+def _json_rows(lines: Sequence[str]) -> Sequence[Mapping[str, Any]]:
+    """Lines of JSON, read as one. As each begins and ends as an object does, no two of them can make one
+    object, and so their number tells that each was one."""
+    if not all(line[:1] == "{" and line[-1:] == "}" for line in lines):
+        raise Odd
+    try:
+        found = json.loads(f"[{','.join(lines)}]")
+    except (ValueError, RecursionError):
+        raise Odd from None
+    if len(found) != len(lines):
+        raise Odd
+    return found  # type: ignore[no-any-return]
+
+
+def columns_of(found: Sequence[Mapping[str, Any]], schema: Schema) -> list[Batch]:
+    """Rows without anything unusual as batches, one for each group; `Odd` if there is anything.
+
+    Whatever this accepts, `read_record` reads the same.
+    """
+    try:
+        names, key = _names([r[schema.realization] for r in found], schema.realization)
+        time = _times([r[schema.time] for r in found], schema)
+        values = _values(found, schema)
+        population = None
+        if schema.population is not None:
+            population = _numbers([r[schema.population] for r in found])
+            if not (population > 0).all():
+                raise Odd
+        groups = [_names([r[c] for r in found], c) for c in schema.group_by]
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise Odd from None
+    whole = Batch((), names, key, time, values, None, population)
+    return _by_group(whole, groups)
+
+
+def _names(column: list[Any], what: str) -> tuple[tuple[str, ...], np.ndarray]:
+    """Distinct names and which of them each row has."""
+    kinds = set(map(type, column))
+    if not (kinds <= _WHOLE or kinds <= _TEXT):
+        raise Odd
+    codes = {value: i for i, value in enumerate(dict.fromkeys(column))}
+    try:
+        found = [identity(value, what) for value in codes]
+    except Rejected:
+        raise Odd from None
+    key = np.fromiter(map(codes.__getitem__, column), np.int64, len(column))
+    if len(set(found)) < len(found):  # " a" and "a" are the same
+        raise Odd
+    return tuple(found), key
+
+
+def _times(column: list[Any], schema: Schema) -> np.ndarray:
+    clock, kinds = schema.clock, set(map(type, column))
+    if not clock.stamps and kinds <= _WHOLE:
+        time = np.array(column)
+        if time.dtype != np.int64 or (clock.unit != 1 and np.any(time % clock.unit)):
+            raise Odd
+        return time // clock.unit
+    if clock.stamps and kinds in (_TEXT, {datetime}):
+        try:
+            steps = {value: clock.read(value, schema.time) for value in set(column)}
+        except Rejected:
+            raise Odd from None
+        return np.fromiter(map(steps.__getitem__, column), np.int64, len(column))
+    raise Odd
+
+
+def _values(found: Sequence[Mapping[str, Any]], schema: Schema) -> np.ndarray:
+    S = len(schema.states)
+    if not isinstance(schema.counts, str):
+        values = np.empty((len(found), S))
+        for i, name in enumerate(schema.counts):
+            values[:, i] = _numbers([r[name] for r in found])
+        return values
+    lists = [r[schema.counts] for r in found]
+    if set(map(type, lists)) not in _LISTS or set(map(len, lists)) != {S}:
+        raise Odd
+    return _numbers(list(chain.from_iterable(lists))).reshape(-1, S)
+
+
+def _numbers(column: list[Any]) -> np.ndarray:
+    if not set(map(type, column)) <= _NUMBER:
+        raise Odd
+    values = np.array(column, np.float64)
+    if not np.isfinite(values).all():
+        raise Odd
+    return values
+
+
+def _by_group(whole: Batch, groups: list[tuple[tuple[str, ...], np.ndarray]]) -> list[Batch]:
+
+    if not groups:
+        return [whole]
+    code = np.zeros(len(whole), np.int64)
+    for names, key in groups:
+        code = code * len(names) + key
+    parts = []
+    for one in np.unique(code):
+        at = np.flatnonzero(code == one)
+        group = tuple(names[key[at[0]]] for names, key in groups)
+        parts.append(replace(take(whole, at), group=group))
+    return parts
