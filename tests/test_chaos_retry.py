@@ -77,8 +77,11 @@ def test_a_stream_whose_bundles_are_tried_again_loses_and_repeats_nothing(tmp_pa
         found = pipeline | stream | made
         _ = found.estimates | beam.Map(collected.keep, "retried")
         _ = found.rejected | "Rejected" >> beam.Map(collected.keep, "retried/rejected")
+        _ = found.health | "Health" >> beam.Map(collected.keep, "retried/health")
     assert flaky.failures > 10
     last, rejected = collected.FOUND.pop("retried")[-1], collected.FOUND.pop("retried/rejected")
     expected = am.estimate(y, noise=am.Binomial(0.5), population=200, estimator="mom")
     np.testing.assert_allclose(last.transition_matrix, expected.transition_matrix, rtol=0, atol=1e-10)
     assert (last.counts["records"], last.counts["duplicates"], len(rejected)) == (200, 40, 7)
+    health = collected.FOUND.pop("retried/health")[-1]
+    assert Ledger(**health["ledger"]) == Ledger(247, 200, 40, 7)

@@ -84,6 +84,35 @@ def test_a_beam_run_has_the_same_ledger(shape, tmp_path):
     assert found["rows"] == dirty.account(feed)[0].to_dict()
 
 
+@pytest.mark.parametrize("grouped", [False, True])
+def test_a_stream_has_the_same_ledger(grouped):
+    import apache_beam as beam
+    import collected
+    from apache_beam.options.pipeline_options import PipelineOptions
+    from apache_beam.testing.test_stream import TestStream as Arrivals
+
+    from aggmc_beam.beam import EstimateTransitions
+
+    feed = dirty.make(7, grouped=grouped)
+    plain = feed.config("unused", stream={"refresh": "60s"}, engine="beam", uncertainty={"block": 5})
+    pubsub = {"subscription": "projects/p/subscriptions/s"}
+    plain["input"] = {"pubsub": pubsub, "columns": {"counts": dirty.STATES}}
+    messages = [json.dumps({c: row[c] for c in feed.columns}) for row in feed.rows]
+    half = len(messages) // 2
+    stream = Arrivals().add_elements(messages[:half]).advance_processing_time(120)
+    stream = stream.add_elements(messages[half:]).advance_watermark_to_infinity()
+    streaming = PipelineOptions(["--streaming"])
+    with beam.Pipeline("BundleBasedDirectRunner", options=streaming) as pipeline:
+        found = pipeline | stream | EstimateTransitions.from_config(read_config(plain))
+        _ = found.health | beam.Map(collected.keep, "ledger")
+        _ = found.rejected | "Rejected" >> beam.Map(collected.keep, "ledger/rejected")
+    health, rejected = collected.FOUND.pop("ledger"), collected.FOUND.pop("ledger/rejected")
+    expected = dirty.account(feed)[0]
+    assert health[-1]["ledger"] == expected.check().to_dict()
+    conflicts = [r for r in rejected if "the first record was kept" in r["reason"]]
+    assert len(rejected) - len(conflicts) == expected.rejected
+
+
 @pytest.mark.parametrize("layout", ["wide", "long"])
 def test_a_run_that_loses_a_row_fails(layout, tmp_path):
     feed = dirty.make(5, layout)
