@@ -54,6 +54,7 @@ def distribution() -> Distribution:
             home = cache(f"flink-{pair.flink}")
             if not home.exists():
                 _fetch_flink(pair.flink, home)
+            _link(jars, home / "lib")
         except Missing as error:
             refused.append(str(error))
         else:
@@ -92,6 +93,14 @@ def _fetch_flink(version: str, target: Path) -> None:
             _unpack(package, folder)
     for script in (target / "bin").glob("*.sh"):
         script.chmod(0o755)
+
+
+def _link(jars: Path, library: Path) -> None:
+    """Beam's jars among the cluster's own: loaded once, and not anew by every job."""
+    for jar in jars.glob("*.jar"):
+        link = library / jar.name
+        if not jar.name.startswith(("flink-", "slf4j-")) and not link.is_symlink():
+            link.symlink_to(jar)
 
 
 def _unpack(package: Path, folder: Path) -> None:

@@ -73,11 +73,15 @@ def start_taskmanager(made: Distribution, name: str) -> int:
     return _start(name, [made.home / "bin/taskmanager.sh", "start-foreground"])
 
 
-def kill(name: str) -> None:
-    """End a process as a crash of its machine would: it says goodbye to nobody."""
+def kill(name: str) -> int:
+    """End a process as a crash of its machine would: it says goodbye to nobody. Returns its number."""
+    pid = _pid(name)
+    if pid is None or not running(name):
+        raise ValueError(f"{name} does not run")
     _signal(name, signal.SIGKILL)
     while running(name):
         time.sleep(0.05)
+    return pid
 
 
 def running(name: str) -> bool:
@@ -132,6 +136,7 @@ def _configure(made: Distribution) -> None:
         "taskmanager.memory.network.max": "128m",
         "taskmanager.memory.network.min": "128m",
         "taskmanager.load-balance.mode": "SLOTS",
+        "classloader.resolve-order": "parent-first",
         "rest.address": HOST,
         "rest.bind-address": HOST,
         "rest.port": REST,

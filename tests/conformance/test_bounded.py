@@ -1,0 +1,132 @@
+"""Files on a runner give what the local engine gives. Each job shows several features: jobs cost seconds."""
+
+from __future__ import annotations
+
+import json
+
+import apache_beam as beam
+import frames
+import numpy as np
+import polars as pl
+import pytest
+from agreement import compare, on_beam
+from apache_beam.options.pipeline_options import PipelineOptions
+
+import aggmc_beam as am
+from aggmc_beam.beam import EstimateTransitions
+from aggmc_beam.beam.sinks import WriteEstimates
+from aggmc_beam.config import read_config
+from aggmc_beam.saved import Saved
+
+
+def gappy(**options):
+    y = frames.counts(**options)
+    y[1, 5] = y[2, 10:13] = y[4, 0] = np.nan
+    return y
+
+
+def halves(frame, path):
+    """A shuffled frame in two files; `path` has a {} for their number."""
+    mixed = frame.sample(fraction=1, shuffle=True, seed=4)
+    for i, part in enumerate((mixed[: len(mixed) // 2], mixed[len(mixed) // 2 :])):
+        frames.save(part, path.with_name(path.name.format(i)))
+    return path.with_name(path.name.format("*"))
+
+
+@pytest.mark.feature("stationary", "disorder", "duplicates", "csv")
+def test_a_stationary_chain_from_shuffled_repeated_and_gappy_records(runner, tmp_path):
+    frame = frames.wide(gappy(K=8, T=30))
+    again = pl.concat([frame, frame.sample(fraction=0.2, seed=2)])
+    plain = frames.config(halves(again, tmp_path / "data{}.csv"), estimator="gmm")
+    found = compare(runner, tmp_path, plain)
+    assert found["ledger"]["duplicates"] == len(again) - len(frame)
+
+
+@pytest.mark.feature("per-step", "parquet")
+def test_a_chain_per_step(runner, tmp_path):
+    frame = frames.lists(frames.wide(frames.counts(K=12, T=8)))
+    found = compare(
+        runner, tmp_path, frames.config(halves(frame, tmp_path / "data{}.parquet"), chain="per-step")
+    )
+    assert len(found["estimates.jsonl"]) == 7
+
+
+@pytest.mark.feature("windows", "long")
+def test_windows_from_rows_of_single_states(runner, tmp_path):
+    frame = frames.long(frames.wide(gappy(K=6, T=40)))
+    plain = frames.config(
+        halves(frame, tmp_path / "data{}.parquet"),
+        chain={"window": {"size": 20, "every": 10}},
+        input={"layout": "long"},
+    )
+    assert len(compare(runner, tmp_path, plain)["estimates.jsonl"]) > 2
+
+
+@pytest.mark.feature("cycle", "groups", "jsonl", "bad", "populations", "moments")
+def test_cycles_of_groups_with_bad_records_and_several_populations(runner, tmp_path):
+    plain = frames.config(
+        grouped(tmp_path),
+        group_by=["region"],
+        chain={"cycle": 4},
+        input={"columns": {"population": "population"}},
+        output={"moments": True},
+    )
+    del plain["population"]
+    found = compare(runner, tmp_path, plain)
+    assert found["ledger"]["rejected"] == 4
+    assert found["ledger"]["conflicting"] == 1
+    assert [r["row"] for r in map(place, found["rejected.jsonl"])] == [*range(181, 186)]
+    sides = [Saved.load(tmp_path / side / "moments.aggmc") for side in ("local", "beam")]
+    assert len(sides[0].groups) == 2
+    for a, b in zip(*(side.groups for side in sides), strict=True):
+        assert a.group == b.group
+        np.testing.assert_allclose(a.digest.total.lag1.product, b.digest.total.lag1.product, rtol=1e-10)
+
+
+def grouped(tmp_path):
+    """JSON lines of two regions with a population each, in disorder, and at the end six bad lines."""
+    rows = []
+    for name, seed, N in (("north", 1, 200), ("süd", 2, 400)):
+        frame = frames.lists(frames.wide(frames.counts(K=3, T=30, seed=seed, N=N)))
+        rows += [{"region": name, "population": N, **row} for row in frame.to_dicts()]
+    good = [json.dumps(row, ensure_ascii=False) for row in rows]
+    good = [good[i] for i in np.random.default_rng(1).permutation(len(good))]
+    bad = [
+        "no JSON",
+        '{"region": "north", "population": 200, "realization": 1, "time": 3, "counts": [1, 2]}',
+        '{"region": "north", "population": 200, "realization": 1, "time": 3.5, "counts": [1, 2, 3]}',
+        '{"region": "west", "population": 200, "realization": 1, "time": 3, "counts": [1, 2, NaN]}',
+        '{"region": "north", "population": 200, "realization": 1, "time": 3, "counts": [90, 2, 3]}',
+    ]
+    path = tmp_path / "data.jsonl"
+    path.write_text("\n".join(good + bad), encoding="utf-8")
+    return path
+
+
+def place(rejected):
+    return rejected["source"]
+
+
+@pytest.mark.feature("errors")
+def test_an_error_in_the_data_ends_the_job_and_is_told_in_one_line(runner, tmp_path, capsys):
+    plain = frames.config(grouped(tmp_path), group_by=["region"], max_rejected=3)
+    assert on_beam(runner, tmp_path, plain) == 1
+    error = capsys.readouterr().err.splitlines()
+    assert any("4 records were rejected, more than max_rejected: 3" in line for line in error)
+    assert not any("Traceback" in line for line in error[-3:])
+
+
+@pytest.mark.feature("transform")
+def test_the_transform_in_a_pipeline_of_ones_own(runner, tmp_path):
+    y = frames.counts(K=4, T=20)
+    items = [{"realization": k, "time": t, "counts": y[k, t].tolist()} for k, t in np.ndindex(y.shape[:2])]
+    config = read_config(frames.config("none.csv", output={"directory": str(tmp_path / "out")}))
+    with beam.Pipeline(options=PipelineOptions([*runner.options])) as pipeline:
+        made = EstimateTransitions(frames.STATES, am.Binomial(0.5), 200, "mom")
+        found = pipeline | beam.Create(items + items[:5]) | beam.Reshuffle() | made
+        _ = found.estimates | WriteEstimates(config.output, streaming=True)
+    expected = am.estimate(y, states=frames.STATES, noise=am.Binomial(0.5), population=200, estimator="mom")
+    text = (tmp_path / "out" / "estimates.jsonl").read_text(encoding="utf-8")
+    [found] = map(am.Estimate.from_json, text.splitlines())
+    np.testing.assert_allclose(found.transition_matrix, expected.transition_matrix, rtol=0, atol=1e-10)
+    assert found.counts["duplicates"] == 5
