@@ -12,7 +12,7 @@ export OMP_NUM_THREADS ?= 1
 .PHONY: help run test lint format accept bench paper docs lock clean chaos soak fuzz audit bandit
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 $(READY): setup.py requirements.lock
 	@$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 10), "Python 3.10 or newer is needed"'
@@ -80,6 +80,22 @@ bandit: .tools/ready  ## search the code for what commonly goes wrong
 docs: $(READY)  ## write docs/config.md, its JSON Schema and the metadata of the template from the code
 	$(BIN)/python -m aggmc_beam.config.reference
 	$(BIN)/python -m aggmc_beam.config.template
+
+# The Beam runner of `make conformance`.
+RUNNER ?= fnapi
+.PHONY: conformance flink-up flink-down prism
+
+conformance: $(READY)  ## compare RUNNER=fnapi|fnapi-multi|prism|flink|flink-external with the local engine
+	AGGMC_RUNNER=$(RUNNER) $(BIN)/python -m pytest -q -rs tests/conformance
+
+flink-up: $(READY)  ## start a Flink cluster on this machine (Java 17; fetched into the cache)
+	$(BIN)/python clusters/flink.py up
+
+flink-down: $(READY)  ## stop it
+	$(BIN)/python clusters/flink.py down
+
+prism: $(READY)  ## build Beam's Prism into the cache (Go), and print its path
+	@$(BIN)/python clusters/prism.py
 
 lock: $(READY)  ## resolve the dependencies anew, for all supported Pythons
 	$(BIN)/python -m pip install --quiet uv

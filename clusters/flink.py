@@ -38,19 +38,23 @@ PATIENCE = 120.0
 
 def up() -> Distribution:
     """Start what does not run yet, and wait until jobs can be submitted."""
+    if not Path("/proc/self/stat").exists():
+        raise Missing("this script needs Linux")
     tool("java", "to run Flink")
     made = distribution()
     FOLDER.mkdir(parents=True, exist_ok=True)
     _configure(made)
-    started = [_start("jobmanager", [made.home / "bin/jobmanager.sh", "start-foreground"])]
-    started += [start_taskmanager(made, name) for name in TASK_MANAGERS]
-    started += [_start("jobserver", _job_server(made)), _start("workers", _worker_pool())]
+    _start("jobmanager", [made.home / "bin/jobmanager.sh", "start-foreground"])
+    for name in TASK_MANAGERS:
+        start_taskmanager(made, name)
+    _start("jobserver", _job_server(made))
+    _start("workers", _worker_pool())
     deadline = time.monotonic() + PATIENCE
     while not ready():
         dead = [name for name in ("jobmanager", *TASK_MANAGERS, "jobserver", "workers") if not running(name)]
         if dead or time.monotonic() > deadline:
             down()
-            raise Missing(f"Flink did not start: see {FOLDER}/{dead[0] if dead else 'jobmanager'}.log")
+            raise RuntimeError(f"Flink did not start: see {FOLDER}/{dead[0] if dead else 'jobmanager'}.log")
         time.sleep(0.5)
     return made
 
@@ -58,25 +62,23 @@ def up() -> Distribution:
 def down() -> None:
     """End every process that `up` started."""
     for path in sorted(FOLDER.glob("*.pid")):
-        if running(path.stem):
-            _signal(path.stem, signal.SIGTERM)
+        _signal(path.stem, signal.SIGTERM)
     deadline = time.monotonic() + 15
     for path in sorted(FOLDER.glob("*.pid")):
         while running(path.stem) and time.monotonic() < deadline:
             time.sleep(0.1)
-        if running(path.stem):
-            _signal(path.stem, signal.SIGKILL)
+        _signal(path.stem, signal.SIGKILL)
         path.unlink()
 
 
-def start_taskmanager(made: Distribution, name: str) -> int:
-    return _start(name, [made.home / "bin/taskmanager.sh", "start-foreground"])
+def start_taskmanager(made: Distribution, name: str) -> None:
+    _start(name, [made.home / "bin/taskmanager.sh", "start-foreground"])
 
 
 def kill(name: str) -> int:
     """End a process as a crash of its machine would: it says goodbye to nobody. Returns its number."""
     pid = _pid(name)
-    if pid is None or not running(name):
+    if pid is None:
         raise ValueError(f"{name} does not run")
     _signal(name, signal.SIGKILL)
     while running(name):
@@ -85,19 +87,7 @@ def kill(name: str) -> int:
 
 
 def running(name: str) -> bool:
-    pid = _pid(name)
-    if pid is None:
-        return False
-    try:
-        # A child of this process that has ended waits to be read, and would look alive.
-        os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        pass
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    return _pid(name) is not None
 
 
 def ready() -> bool:
@@ -131,10 +121,12 @@ def _configure(made: Distribution) -> None:
         "taskmanager.host": HOST,
         "taskmanager.bind-host": HOST,
         "taskmanager.numberOfTaskSlots": SLOTS,
-        "taskmanager.memory.process.size": "1200m",
+        "taskmanager.memory.process.size": "1400m",
         "taskmanager.memory.managed.size": "128m",
-        "taskmanager.memory.network.max": "128m",
-        "taskmanager.memory.network.min": "128m",
+        "taskmanager.memory.network.max": "256m",
+        "taskmanager.memory.network.min": "256m",
+        # A job over files has many shuffles, each of little data.
+        "taskmanager.network.sort-shuffle.min-buffers": 32,
         "taskmanager.load-balance.mode": "SLOTS",
         "classloader.resolve-order": "parent-first",
         "rest.address": HOST,
@@ -144,7 +136,7 @@ def _configure(made: Distribution) -> None:
         "heartbeat.interval": 1000,
         "heartbeat.timeout": 8000,
         "restart-strategy.type": "fixed-delay",
-        "restart-strategy.fixed-delay.attempts": 20,
+        "restart-strategy.fixed-delay.attempts": 2,
         "restart-strategy.fixed-delay.delay": "1 s",
         "state.checkpoints.dir": f"file://{FOLDER}/checkpoints",
         "io.tmp.dirs": str(FOLDER / "tmp"),
@@ -175,9 +167,9 @@ def _worker_pool() -> list[str | Path]:
     return [sys.executable, "-m", pool, f"--service_port={POOL_PORT}"]
 
 
-def _start(name: str, command: list[str | Path]) -> int:
+def _start(name: str, command: list[str | Path]) -> None:
     if running(name):
-        return _pid(name) or 0
+        return
     environment = {**os.environ, "FLINK_CONF_DIR": str(FOLDER / "conf"), "FLINK_LOG_DIR": str(FOLDER)}
     with open(FOLDER / f"{name}.log", "ab") as log:
         process = subprocess.Popen(
@@ -189,18 +181,31 @@ def _start(name: str, command: list[str | Path]) -> int:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    (FOLDER / f"{name}.pid").write_text(str(process.pid), encoding="utf-8")
-    return process.pid
+    (FOLDER / f"{name}.pid").write_text(f"{process.pid} {_birth(process.pid)}", encoding="utf-8")
 
 
 def _pid(name: str) -> int | None:
+    """The number of a process that runs. Numbers are used again, so its time of birth is kept with it."""
     path = FOLDER / f"{name}.pid"
-    return int(path.read_text(encoding="utf-8")) if path.exists() else None
+    if not path.exists():
+        return None
+    pid, birth = path.read_text(encoding="utf-8").split()
+    return int(pid) if _birth(int(pid)) == birth else None
+
+
+def _birth(pid: int) -> str | None:
+    """When a process was started, by the system's clock; None if it has ended, be it read or not."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    state, *rest = text.rpartition(")")[2].split()
+    return None if state == "Z" else rest[18]
 
 
 def _signal(name: str, number: int) -> None:
     pid = _pid(name)
-    if pid is not None and running(name):
+    if pid is not None:
         # The session that `_start` made: a worker pool has children.
         os.killpg(pid, number)
 

@@ -1,4 +1,4 @@
-"""The suite runs against the runner that $RUNNER names, and is not collected without one."""
+"""The suite runs against the runner that $AGGMC_RUNNER names, and is not collected without one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-NAME = os.environ.get("RUNNER", "")
+NAME = os.environ.get("AGGMC_RUNNER", "")
 HERE = Path(__file__).parent
 collect_ignore_glob = [] if NAME else ["*"]
 
@@ -31,7 +31,7 @@ def pytest_configure(config):
     # Workers run in this process, and complain in threads of their own when their runner stops.
     config.addinivalue_line("filterwarnings", "default")
     if NAME not in STARTERS:
-        raise pytest.UsageError(f"RUNNER={NAME}: must be one of {', '.join(STARTERS)}")
+        raise pytest.UsageError(f"RUNNER={NAME}: it must be one of {', '.join(STARTERS)}")
 
 
 @pytest.fixture(scope="session")
