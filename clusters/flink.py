@@ -136,7 +136,8 @@ def _configure(made: Distribution) -> None:
         "heartbeat.interval": 1000,
         "heartbeat.timeout": 8000,
         "restart-strategy.type": "fixed-delay",
-        "restart-strategy.fixed-delay.attempts": 2,
+        # One loss may take several: the first new try can still be sent to what is lost.
+        "restart-strategy.fixed-delay.attempts": 4,
         "restart-strategy.fixed-delay.delay": "1 s",
         "state.checkpoints.dir": f"file://{FOLDER}/checkpoints",
         "io.tmp.dirs": str(FOLDER / "tmp"),

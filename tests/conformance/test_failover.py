@@ -44,11 +44,11 @@ def lose_a_taskmanager(runner, tmp_path):
         stream.put(items[80:160])
         pid = flink.kill("taskmanager-1")
         say(f"taskmanager-1 (process {pid}) killed with SIGKILL while 80 more records are read")
-        stream.wait(lambda: restarts(job), lambda: "a restart of the job")
-        say("the JobManager has restarted the job on what is left")
+        stream.wait(lambda: recovered(job), lambda: "a job that came back")
+        say(f"the job runs again, restored from a checkpoint ({recovered(job)} times)")
         stream.put([*items[160:], *items[:7]])
         last = stream.until(len(items), duplicates=7)
-        say(f"refresh {last['refresh']}: {last['counts']}; restarts: {restarts(job)}")
+        say(f"refresh {last['refresh']}: {last['counts']}; restored: {recovered(job)}")
         expected = stream.local(items)
         assert_same(last, expected)
         again = [e["refresh"] for e in stream.estimates()]
@@ -66,10 +66,8 @@ def checkpoints(job):
     return flink.rest(f"jobs/{job}/checkpoints")["counts"]["completed"]
 
 
-def restarts(job):
-    """How often the job came back; it must run again, with all its tasks."""
+def recovered(job):
+    """How often the job came back from a checkpoint; it must run again, with all its tasks."""
     state = flink.rest(f"jobs/{job}")
-    values = flink.rest(f"jobs/{job}/metrics?get=numRestarts")
-    number = int(float(values[0]["value"])) if values else 0
-    tasks = all(v["status"] == "RUNNING" for v in state["vertices"])
-    return number if state["state"] == "RUNNING" and tasks else 0
+    runs = state["state"] == "RUNNING" and all(v["status"] == "RUNNING" for v in state["vertices"])
+    return flink.rest(f"jobs/{job}/checkpoints")["counts"]["restored"] if runs else 0
