@@ -6,14 +6,10 @@ import itertools
 import json
 import time
 
-import apache_beam as beam
 import frames
-from apache_beam.io.fileio import MatchContinuously, ReadMatches
 from apache_beam.runners.runner import PipelineState
 
-from aggmc_beam.beam import EstimateTransitions
-from aggmc_beam.beam.run import pipeline_options
-from aggmc_beam.beam.sinks import WriteEstimates, WriteRejected
+from aggmc_beam.beam.run import start
 from aggmc_beam.config import read_config
 from aggmc_beam.local import run as run_locally
 
@@ -29,26 +25,13 @@ class Stream:
         (folder / "in").mkdir()
         self.plain = frames.config(
             folder / "in" / "*.jsonl",
+            input={"watch": "1s"},
             uncertainty={"block": 5, "replicates": 6},
             stream={"refresh": "1s"},
             output={"directory": str(folder / "out")},
             **more,
         )
-        self.job = self._start([*runner.options, *runner.stream])
-
-    def _start(self, options):
-        config = read_config(self.plain)
-        pipeline = beam.Pipeline(options=pipeline_options(options, streaming=True))
-        records = (
-            pipeline
-            | MatchContinuously(config.input.files, interval=1)
-            | ReadMatches()
-            | beam.FlatMap(lambda file: file.read_utf8().splitlines()).with_output_types(str)
-        )
-        found = records | EstimateTransitions.from_config(config)
-        _ = found.estimates | WriteEstimates(config.output, streaming=True)
-        _ = found.rejected | WriteRejected(config.output.directory)
-        return pipeline.run()
+        self.job = start(read_config(self.plain), [*runner.options, *runner.stream])
 
     def __enter__(self):
         return self
