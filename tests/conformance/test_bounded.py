@@ -112,7 +112,7 @@ def test_an_error_in_the_data_ends_the_job_and_is_told_in_one_line(runner, tmp_p
     plain = frames.config(grouped(tmp_path), group_by=["region"], max_rejected=3)
     assert on_beam(runner, tmp_path, plain) == 1
     error = capsys.readouterr().err.splitlines()
-    assert any("4 records were rejected, more than max_rejected: 3" in line for line in error)
+    assert any("4 of 185 records were rejected, more than max_rejected: 3" in line for line in error)
     assert not any("Traceback" in line for line in error[-3:])
 
 
