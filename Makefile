@@ -86,7 +86,8 @@ RUNNER ?= fnapi
 .PHONY: conformance flink-up flink-down prism
 
 conformance: $(READY)  ## compare RUNNER=fnapi|fnapi-multi|prism|flink|flink-external with the local engine
-	AGGMC_RUNNER=$(RUNNER) $(BIN)/python -m pytest -q -rs tests/conformance
+	AGGMC_RUNNER=$(RUNNER) $(BIN)/python -m pytest -q -rs -p no:threadexception -p no:unraisableexception \
+	  tests/conformance $(ONLY)
 
 flink-up: $(READY)  ## start a Flink cluster on this machine (Java 17; fetched into the cache)
 	$(BIN)/python clusters/flink.py up

@@ -53,7 +53,7 @@ def _flink(name: str) -> Runner:
         name,
         (
             *("--runner=PortableRunner", f"--job_endpoint={flink.JOB_SERVER}"),
-            *(f"--parallelism={flink.PARALLELISM}", *workers, QUICK),
+            *(f"--parallelism={flink.PARALLELISM}", *workers),
         ),
         f"Flink {made.flink}, {made.runner}, Beam {BEAM} for Python",
         ("--checkpointing_interval=1000",),
