@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -13,11 +12,13 @@ from aggmc_beam.moments import Counts, Moments
 from aggmc_beam.pairing import Block, block_moments
 
 
-class Row(NamedTuple):
+class Row:
     """A record that may still find a neighbour."""
 
-    values: np.ndarray
-    weight: float
+    __slots__ = ("values", "weight")
+
+    def __init__(self, values: np.ndarray, weight: float) -> None:
+        self.values, self.weight = values, weight
 
 
 @dataclass

@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -41,6 +41,7 @@ def counter(name: str) -> Any:
     return Metrics.counter(NAMESPACE, name)
 
 
+@lru_cache(10_000)
 def group_key(group: Group) -> str:
     return json.dumps(group, ensure_ascii=False)
 

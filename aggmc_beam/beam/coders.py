@@ -6,10 +6,9 @@ import functools
 from dataclasses import fields
 from typing import Any
 
-import numpy as np
 from apache_beam import coders
 
-from aggmc_beam.beam import codec
+from aggmc_beam.beam import codec, known
 from aggmc_beam.beam.coverage import Coverage, Verdict
 from aggmc_beam.beam.values import NOBODY, Batch, Delta, Known, Reach, Snapshot, Status
 from aggmc_beam.digest import Digest, Replicates
@@ -18,11 +17,10 @@ from aggmc_beam.records import Record
 from aggmc_beam.result import Estimate
 from aggmc_beam.saved import Sums
 from aggmc_beam.storage import refusing
-from aggmc_beam.track import Row, Steps, Track
 from aggmc_beam.tracks import Tracks
 
-# 5 was used before.
-BATCH, SUMS, SNAPSHOT, DELTA, REACH, RECORD, KNOWN, STATUS = 1, 2, 3, 4, 6, 7, 8, 9
+# 5 was used before, 8 is that of `known`.
+BATCH, SUMS, SNAPSHOT, DELTA, REACH, RECORD, STATUS = 1, 2, 3, 4, 6, 7, 9
 COVERAGE, VERDICT = 10, 11
 _DIGEST = ("parts", "profiles", "profile_bins", "profile_number", "profile_weight", "profile_means")
 _MOMENTS = ("counts", "scalars", "means", "products")
@@ -161,13 +159,10 @@ class KnownCoder(_Coder):
     of = Known
 
     def encode(self, value: Known) -> bytes:
-        track = value.track
-        meta = [value.newest, value.floor, value.population, None if track is None else track.states]
-        return codec.encode(KNOWN, meta, *([] if track is None else _track_arrays(track)))
+        return known.pack(value)
 
     def decode(self, encoded: bytes) -> Known:
-        (newest, floor, population, S), arrays = codec.decode(encoded, KNOWN)
-        return Known(newest, None if S is None else _track(S, arrays), floor, population)
+        return known.unpack(encoded)
 
 
 class StatusCoder(_Coder):
@@ -179,24 +174,6 @@ class StatusCoder(_Coder):
     def decode(self, encoded: bytes) -> Status:
         (changed, passed, pending, newest), _ = codec.decode(encoded, STATUS)
         return Status(set(changed), passed, pending, newest)
-
-
-def _track_arrays(track: Track) -> list[np.ndarray]:
-    times = sorted(track.open)
-    rows = [track.open[t] for t in times]
-    return [
-        np.array([track.covered.starts, track.covered.stops], np.int64),
-        np.array(times, np.int64),
-        np.array([r.values for r in rows]).reshape(-1, track.states),
-        np.array([r.weight for r in rows], np.float64),
-    ]
-
-
-def _track(S: int, arrays: list[np.ndarray]) -> Track:
-    covered, times, values, weight = arrays
-    values = values.reshape(len(times), S)
-    rows = {int(t): Row(v, float(w)) for t, v, w in zip(times, values, weight, strict=True)}
-    return Track(S, Steps(covered[0].tolist(), covered[1].tolist()), rows)
 
 
 class RecordCoder(_Coder):
