@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import atheris
+from scipy import linalg, optimize, sparse, special  # noqa: F401 - imported late by estimators
 
 #: Processor time that one input may take. Wall time would depend on what else the machine does.
 LIMIT = 1.0
