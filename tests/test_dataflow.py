@@ -56,7 +56,7 @@ def test_nothing_that_is_shuffled_or_kept_is_pickled(kind, request):
 def test_batch_data_are_shuffled_by_our_coders(batch):
     pipeline = batch.proto_pipeline
     used = set().union(*(jobs.python_coders(pipeline, e.coder) for e in jobs.edges(pipeline)))
-    assert {"BatchCoder", "SumsCoder"} <= used
+    assert {"BatchCoder", "SumsCoder", "CoverageCoder"} <= used
 
 
 def test_streamed_data_and_state_are_stored_by_our_coders(stream):
