@@ -64,7 +64,7 @@ class Profile:
             weights[:, lag] += np.bincount(at, w, len(spots))
             ends = [(RECORDS, left)] if lag == 0 else [(2 * lag - 1, left), (2 * lag, right)]
             for kind, rows in ends:
-                _scatter(sums[:, kind], at, w[:, None] * (values[rows] - centre))
+                sums[:, kind] += scattered(at, values[rows] - centre, len(spots), w)
 
         rows = np.arange(n)[block.new_rows()]
         add(0, rows, rows)
@@ -150,10 +150,12 @@ class Profile:
 _LAG_OF = np.array([0, 1, 1, 2, 2])
 
 
-def _scatter(target: np.ndarray, at: np.ndarray, rows: np.ndarray) -> None:
-    """target[at] += rows, with repeated places."""
-    for j in range(target.shape[1]):
-        target[:, j] += np.bincount(at, rows[:, j], len(target))
+def scattered(at: np.ndarray, rows: np.ndarray, places: int, weight: np.ndarray | None = None) -> np.ndarray:
+    """[places, S]: the sums of the rows [n, S] that have the same place `at` [n]."""
+    from scipy.sparse import csc_array  # takes a moment to import
+
+    weight = np.ones(len(at)) if weight is None else weight
+    return np.asarray(csc_array((weight, at, np.arange(len(at) + 1)), shape=(places, len(at))) @ rows)
 
 
 def _ratio(sums: np.ndarray, weight: np.ndarray) -> np.ndarray:

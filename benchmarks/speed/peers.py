@@ -40,7 +40,7 @@ def polars_deeptime(path: str, states: list[str]) -> Sums:
     frame = pl.read_parquet(path).sort("realization", "time")
     values = frame.select(states).to_numpy().astype(np.float64)
     starts = np.flatnonzero(np.diff(frame["realization"].to_numpy())) + 1
-    estimator = Covariance(lagtime=1, compute_ctt=False, bessels_correction=False)
+    estimator = Covariance(lagtime=1, compute_c0t=True, bessels_correction=False)
     for part in np.split(values, starts):
         if len(part) > 1:
             estimator.partial_fit((part[:-1], part[1:]))
