@@ -8,9 +8,16 @@ from setuptools import find_packages, setup
 HERE = Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (HERE / "aggmc_beam/__init__.py").read_text()).group(1)
 
-# Polars reads every format without pyarrow; PyYAML reads configs.
-# Beam is imported by the Beam engine only.
-CORE = ["apache-beam>=2.77,<2.78", "numpy>=1.26,<3", "polars>=2,<3", "pyyaml>=6,<7", "scipy>=1.11,<2"]
+# Polars reads every format without pyarrow; PyYAML reads configs; threadpoolctl keeps BLAS to one thread
+# while the work is spread over threads of ours. Beam is imported by the Beam engine only.
+CORE = [
+    "apache-beam>=2.77,<2.78",
+    "numpy>=1.26,<3",
+    "polars>=2,<3",
+    "pyyaml>=6,<7",
+    "scipy>=1.11,<2",
+    "threadpoolctl>=3.1,<4",
+]
 GCP = ["apache-beam[gcp]>=2.77,<2.78"]
 YAML = ["apache-beam[yaml]>=2.77,<2.78"]
 REPORT = ["matplotlib>=3.8,<4"]

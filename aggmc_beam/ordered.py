@@ -9,7 +9,7 @@ order, the chunks and the threads; where they are small, products in single prec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -19,10 +19,13 @@ import numpy as np
 from aggmc_beam.digest import Digest
 from aggmc_beam.moments import CoMoment, Counts, Moments
 from aggmc_beam.profile import Profile, scattered
+from aggmc_beam.threads import Map
 from aggmc_beam.tracks import Tracks
 
 #: Places of the line that are multiplied at once: what stays in a core's cache.
 CHUNK = 4096
+#: Records whose mean becomes the centre; few, so that it is the same however records are cut into blocks.
+SAMPLE = 256
 #: Stretches of records at least this long on average are copied one by one, shorter ones by index.
 LONG = 64
 #: Up to this many steps, the step of each place is a row of a matrix.
@@ -31,8 +34,6 @@ FEW_STEPS = 128
 _SINGLE, _DOUBLE = 2.0**24, 2.0**53
 #: Places between the last record of a realization and the first of the next.
 _APART = 3
-
-Map = Callable[[Callable[["Span"], None], Iterable["Span"]], Iterable[None]]
 
 
 class Opened(NamedTuple):
@@ -65,7 +66,17 @@ class Span(NamedTuple):
 
 @dataclass
 class OrderedSums:
-    """Sums for each of `labels` replicates, over the steps start .. start + steps - 1."""
+    """Sums for each of `labels` replicates, over the steps start .. start + steps - 1.
+
+    `map` may run its calls at once, as that of a thread pool does.
+
+    >>> sums = OrderedSums(states=2, labels=1, start=0, steps=3)
+    >>> sums.add(np.array([0, 0, 0]), np.array([0, 1, 2]), np.eye(3, 2), lambda k: 0 * k)
+    True
+    >>> digest, tracks = sums.finish()
+    >>> digest.total.records, digest.total.pairs, tracks.stop.tolist()
+    (3, 2, [2])
+    """
 
     states: int
     labels: int
@@ -132,7 +143,7 @@ class OrderedSums:
                 self.size += reach**2 * len(values)
                 return reach
         self._flush()
-        some = np.asarray(values[:CHUNK], np.float64)
+        some = np.asarray(values[:SAMPLE], np.float64)
         centre = np.rint(some[0] + (some - some[0]).mean(0))
         if self.centre is not None:
             self.by_step[:, :-1] += self.by_step[:, -1:] * (self.centre - centre)[:, None]
@@ -309,14 +320,14 @@ class _Line:
             return
         rows, place = self.index
         a, b = np.searchsorted(place, (start, stop))
-        when, at = self.time[rows[a:b]], place[a:b] - start
+        when, where = self.time[rows[a:b]], place[a:b] - start
         steps = total.shape[1]
         if steps <= FEW_STEPS:
             chosen = np.zeros((stop - start, steps), z.dtype)
-            chosen[at, when] = 1
+            chosen[where, when] = 1
             total += z[:, : stop - start] @ chosen
         else:
-            for j, row in enumerate(z[:, at]):
+            for j, row in enumerate(z[:, where]):
                 total[j] += np.bincount(when, row, steps)
 
     def _stretches(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:

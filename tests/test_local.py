@@ -6,8 +6,9 @@ import polars as pl
 import pytest
 
 import aggmc_beam as am
+from aggmc_beam import threads
 from aggmc_beam.config import read_config
-from aggmc_beam.local import engine, run
+from aggmc_beam.local import engine, rows, run
 
 HALF = am.Binomial(0.5)
 
@@ -184,3 +185,17 @@ def test_names_that_are_no_numbers_are_dealt_into_the_same_groups_in_every_forma
         for s in ("csv", "jsonl", "parquet")
     ]
     assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_same_bits_come_out_of_any_number_of_threads_and_rows_at_once(order, tmp_path, monkeypatch):
+    path = frames.save(ORDERS[order](frames.wide(gappy(K=40))), tmp_path / "data.parquet")
+    config = read_config(frames.config(path))
+    found = set()
+    for cores, few, batch in ((1, 1 << 25, 1000), (4, 1 << 25, 1000), (4, 0, 1000), (2, 0, 300)):
+        monkeypatch.setattr(threads, "cores", lambda cores=cores: cores)
+        monkeypatch.setattr(rows, "FEW_VALUES", few)
+        monkeypatch.setattr(engine, "BATCH", batch)
+        found.add(run(config).saved.groups[0].digest.to_bytes())
+    # Records of a feed by time are put together pair by pair, and rounded as they come.
+    assert len(found) == (1 if order != "by time" else 2)

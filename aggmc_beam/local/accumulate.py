@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from aggmc_beam.chain import Chain, EachStep
+from aggmc_beam.chain import Chain, EachStep, Stationary
 from aggmc_beam.digest import Digest, Replicates
 from aggmc_beam.errors import InputError
 from aggmc_beam.local.assemble import Records, Refused
@@ -14,10 +14,13 @@ from aggmc_beam.local.keys import Group, Keys
 from aggmc_beam.local.survey import Extent
 from aggmc_beam.moments import Counts
 from aggmc_beam.noise import Exact
+from aggmc_beam.ordered import OrderedSums
 from aggmc_beam.pairing import Block
 from aggmc_beam.prepare import Preparation
+from aggmc_beam.profile import MAX_BINS
 from aggmc_beam.records import Schema
 from aggmc_beam.saved import Saved, Sums
+from aggmc_beam.threads import Map
 from aggmc_beam.tracks import Tracks
 
 #: How a realization's population is known: not at all or one for all, from a column, or by its total.
@@ -44,6 +47,7 @@ class Accumulator:
     duplicate: int = 0
     """Records that entered the sums in this run, their rows, and the rows of records that had been met."""
     conflicts: list[np.ndarray] = field(default_factory=list)
+    ordered: OrderedSums | None = None
 
     def __post_init__(self) -> None:
         self.tracks = Tracks.empty(len(self.schema.states))
@@ -83,11 +87,37 @@ class Accumulator:
         """How many records are in the sums, those of earlier runs included."""
         return sum(digest.total.records for digest in self.digests)
 
+    def expect_order(self, extents: dict[Group, Extent], spread: Map) -> None:
+        """Let records take the fast road as long as realizations come whole and in order."""
+        if len(extents) != 1 or len(self.keys) or self.preparation.weighted or self.preparation.undo:
+            return
+        (extent,) = extents.values()
+        steps = extent.last - extent.first + 1
+        if isinstance(self.chain, Stationary) and self.rules[0].per_key == 1 and steps <= MAX_BINS:
+            labels = self.rules[0].groups
+            self.ordered = OrderedSums(len(self.schema.states), labels, extent.first, steps, spread)
+
+    def settle(self) -> None:
+        """Leave the fast road, if records are on it."""
+        if self.ordered is not None:
+            self.digests[0], self.tracks = self.ordered.finish()
+            self.ordered = None
+
+    def _labels(self, keys: np.ndarray) -> np.ndarray:
+        return self.rules[0].labels(self.keys.numbers[keys], keys)
+
     def take(self, records: Records) -> None:
         records, N = self._populations(records)
         if not len(records.key):
             return
-        values = self.preparation.values(records.counts, records.time, N)
+        if self.ordered is not None:
+            if self.ordered.add(records.key, records.time, records.counts, self._labels):
+                self.kept += len(records.key)
+                self.used += records.rows_of(np.arange(len(records.key)))
+                return
+            self.settle()
+        counts = np.ascontiguousarray(records.counts, np.float64)
+        values = self.preparation.values(counts, records.time, N)
         weight = N if self.preparation.weighted else None
         taken = self.tracks.take(records.key, records.time, values, weight)
         self._sum(taken.block, taken.firsts)

@@ -65,6 +65,12 @@ class Refused:
 def key_frame(batch: pl.DataFrame, groups: list[str], refused: Refused) -> pl.DataFrame:
     """The rows whose realization, groups, time and population can be read; others are refused."""
     needed = [*groups, KEY, TIME, *([POPULATION] if POPULATION in batch.columns else [])]
+    if (
+        POPULATION not in needed
+        and not batch[BROKEN].any()
+        and not any(batch[c].null_count() for c in needed)
+    ):
+        return batch
     good = pl.all_horizontal(pl.col(c).is_not_null() for c in needed) & ~pl.col(BROKEN)
     if POPULATION in batch.columns:
         good &= pl.col(POPULATION).is_between(0, MAX_COUNT, "none")
@@ -83,6 +89,14 @@ def _populations(frame: pl.DataFrame) -> np.ndarray | None:
     return frame[POPULATION].to_numpy() if POPULATION in frame.columns else None
 
 
+def _all_finite(counts: np.ndarray) -> bool:
+    """Quickly whether all are finite; a False may be due to a total that is too large."""
+    if counts.dtype.kind in "iu":
+        return True
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(np.ones(len(counts)) @ counts).all())
+
+
 class Wide:
     """One row is one record."""
 
@@ -99,11 +113,13 @@ class Wide:
                 self.refused.add(places(frame.filter(~fits)))
                 frame = frame.filter(fits)
             # Nulls within a list become NaN, which is refused below.
-            counts = frame[VALUES].explode().to_numpy().astype(np.float64).reshape(-1, S)
+            counts = frame[VALUES].explode().to_numpy().astype(np.float64, copy=False).reshape(-1, S)
         else:
-            counts = frame.select(value_columns(self.schema)).to_numpy().astype(np.float64)
-        good = good_rows(counts)
-        if not good.all():
+            counts = frame.select(value_columns(self.schema)).to_numpy()
+            if counts.dtype.kind not in "iu":
+                counts = counts.astype(np.float64, copy=False)
+        if not _all_finite(counts):
+            good = good_rows(counts)
             self.refused.add(places(frame)[~good])
             frame, counts = frame.filter(pl.Series(good)), counts[good]
         key, time = self.keys.of(frame), frame[TIME].to_numpy()

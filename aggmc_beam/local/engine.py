@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from aggmc_beam.config import Config
+from aggmc_beam.digest import FEW
 from aggmc_beam.errors import InputError
 from aggmc_beam.fitting import Settings
 from aggmc_beam.ledger import Ledger, Unbalanced
@@ -18,8 +19,9 @@ from aggmc_beam.local.assemble import Long, Records, Refused, Wide
 from aggmc_beam.local.explain import Rejection, explain
 from aggmc_beam.local.keys import Keys
 from aggmc_beam.local.layout import find_schema
+from aggmc_beam.local.rows import arranged, gathered, whole_realizations
 from aggmc_beam.local.sources import ROW, Source, open_files
-from aggmc_beam.local.survey import BATCH, Survey, batches, survey
+from aggmc_beam.local.survey import BATCH, Survey, Table, batches, survey
 from aggmc_beam.local.tidy import FILE, KEY, TIME, group_columns, tidy
 from aggmc_beam.local.unchanged import Stamp, check_unchanged, stamps
 from aggmc_beam.moments import Counts
@@ -28,6 +30,7 @@ from aggmc_beam.prepare import Preparation
 from aggmc_beam.records import Clock, Schema
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.saved import Saved, estimate_sums
+from aggmc_beam.threads import spread
 
 #: Values that are held at once, rows times states.
 VALUES = 2_000_000
@@ -78,7 +81,8 @@ class Plan:
     @property
     def frame(self) -> pl.LazyFrame:
         """All rows as tidy rows, in the order of the files."""
-        return pl.concat([tidy(source, i, self.schema) for i, source in enumerate(self.sources)])
+        frames = [tidy(source, i, self.schema, native=True) for i, source in enumerate(self.sources)]
+        return frames[0] if len(frames) == 1 else pl.concat(frames, how="vertical_relaxed")
 
     @property
     def populations(self) -> str:
@@ -120,18 +124,8 @@ def run_plan(plan: Plan, progress: Progress = no_progress) -> Result:
 def _run(plan: Plan, progress: Progress, files: dict[str, Stamp | None]) -> Result:
     config = plan.config
     saved = None if config.input.resume is None else Saved.load(config.input.resume)
-    frame = plan.frame
-    groups = group_columns(plan.schema)
-    found = survey(frame, plan.schema, lambda rows: progress("looking", rows, None))
-    total = accumulator(plan, saved)
-    total.add_groups(found.extents, config.uncertainty.replicates, config.uncertainty.block)
-    sort = is_disordered(found, plan.schema)
-    if sort:
-        frame = frame.sort(*groups, KEY, TIME, FILE, ROW, nulls_last=True)
-    before = total.records
-    for records in stream(plan, frame, total, found.rows, progress):
-        total.take(records)
-        check_rejected(total.refused.number, found.rows, config.max_rejected)
+    before = 0 if saved is None else sum(s.digest.total.records for s in saved.groups)
+    total, found, sort = sum_plan(plan, saved, progress)
     refused = total.refused
     _count(total, refused)
     after = total.saved()
@@ -171,6 +165,40 @@ def _ledger(total: Accumulator, read: int, records: int) -> Ledger:
     return Ledger(read, used, total.duplicate + total.refused.duplicate, total.refused.number).check()
 
 
+def sum_plan(
+    plan: Plan, saved: Saved | None = None, progress: Progress = no_progress
+) -> tuple[Accumulator, Survey, bool]:
+    """All sums, what the survey found, and whether rows had to be sorted."""
+    config, schema = plan.config, plan.schema
+    frame = gathered(plan.frame, plan.sources, len(schema.columns))
+    found = look(frame, schema, progress)
+    total = accumulator(plan, saved)
+    total.add_groups(found.extents, config.uncertainty.replicates, config.uncertainty.block)
+    sort = is_disordered(found, schema)
+    with spread() as threads:
+        if sort or found.is_grouped:
+            total.expect_order(found.extents, threads)
+        for records in stream(plan, frame, total, found, sort, progress):
+            total.take(records)
+            check_rejected(total.refused.number, found.rows, config.max_rejected)
+        total.settle()
+    return total, found, sort
+
+
+def look(frame: Table, schema: Schema, progress: Progress) -> Survey:
+    """The survey; without reading counts a second time where they cannot matter."""
+
+    def show(rows: int) -> None:
+        progress("looking", rows, None)
+
+    if isinstance(frame, pl.LazyFrame) and not schema.group_by:
+        found = survey(frame, schema, show, exact=False)
+        # With many realizations, the rule of jackknife groups does not depend on how many there are.
+        if all(extent.realizations >= FEW for extent in found.extents.values()):
+            return found
+    return survey(frame, schema, show)
+
+
 def accumulator(plan: Plan, saved: Saved | None = None) -> Accumulator:
     """The sums to begin with: none, or those of an earlier run."""
     config, schema = plan.config, plan.schema
@@ -191,21 +219,30 @@ def accumulator(plan: Plan, saved: Saved | None = None) -> Accumulator:
 
 
 def stream(
-    plan: Plan, frame: pl.LazyFrame, total: Accumulator, rows: int, progress: Progress
+    plan: Plan, frame: Table, total: Accumulator, found: Survey, sort: bool, progress: Progress
 ) -> Iterator[Records]:
     """The records of tidy rows, a bounded number at a time."""
     schema, input = plan.schema, plan.config.input
+    size = max(1, min(BATCH, VALUES // len(schema.states)))
+    if schema.state is None and sort:
+        rows = frame.collect() if isinstance(frame, pl.LazyFrame) else frame
+        yield from arranged(Wide(schema, total.keys, total.refused).feed(rows), size)
+        return
     reader = (
         Wide(schema, total.keys, total.refused)
         if schema.state is None
         else Long(schema, total.keys, total.refused, input.absent or "zero")
     )
+    if sort:
+        frame = frame.sort(*group_columns(schema), KEY, TIME, FILE, ROW, nulls_last=True)
     done = 0
-    size = max(1, min(BATCH, VALUES // len(schema.states)))
-    for batch in batches(frame, size):
+    parts = batches(frame, size)
+    if schema.state is None and found.is_grouped:
+        parts = whole_realizations(parts, size)
+    for batch in parts:
         yield reader.feed(batch)
         done += batch.height
-        progress("summing", done, rows)
+        progress("summing", done, found.rows)
     rest = reader.finish()
     if rest is not None:
         yield rest

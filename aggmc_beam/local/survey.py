@@ -9,11 +9,15 @@ import numpy as np
 import polars as pl
 
 from aggmc_beam.local.keys import Group, Keys
-from aggmc_beam.local.tidy import KEY, TIME, group_columns, readable
+from aggmc_beam.local.tidy import KEY, TIME, group_columns, placed, readable
 from aggmc_beam.records import Schema
 
 #: Rows that are read at once; also a bound on memory.
 BATCH = 100_000
+
+
+#: Rows that were read, or that will be.
+Table = pl.DataFrame | pl.LazyFrame
 
 
 @dataclass(frozen=True)
@@ -28,30 +32,45 @@ class Extent:
 @dataclass(frozen=True)
 class Survey:
     """`rows` read in all; `backwards`: how many rows come before one of the same realization that
-    was read earlier."""
+    was read earlier; `stretches`: how many there are of rows of one realization after each other."""
 
     rows: int
     backwards: int
+    stretches: int
     extents: dict[Group, Extent]
 
+    @property
+    def is_grouped(self) -> bool:
+        """Whether each realization's rows follow each other, in order of time."""
+        realizations = sum(extent.realizations for extent in self.extents.values())
+        return self.backwards == 0 and self.stretches == realizations
 
-def survey(frame: pl.LazyFrame, schema: Schema, progress: Callable[[int], None]) -> Survey:
-    """The survey of tidy rows; of those that will be rejected only the number matters."""
+
+def survey(frame: Table, schema: Schema, progress: Callable[[int], None], exact: bool = True) -> Survey:
+    """The survey of tidy rows; of those that will be rejected only the number matters.
+
+    Without `exact` the counts are not read, and rows that have a realization and a time but no counts are
+    taken for good ones.
+    """
     keys = Keys(group_columns(schema))
     none = np.zeros(0, np.int64)
     first, last = none, none
-    rows = backwards = 0
-    wanted = frame.select(*keys.columns, KEY, TIME, readable(schema).alias("good"))
+    rows = backwards = stretches = 0
+    latest = -1
+    good_rows = readable(schema) if exact else placed(schema)
+    wanted = frame.select(*keys.columns, KEY, TIME, good_rows.alias("good"))
     for batch in batches(wanted, BATCH * 4):
         rows += batch.height
-        good = batch.filter("good")
+        good = batch if batch["good"].all() else batch.filter("good")
         key, time = keys.of(good), good[TIME].to_numpy()
         more = len(keys) - len(first)
         first = np.concatenate([first, np.full(more, np.iinfo(np.int64).max)])
         last = np.concatenate([last, np.full(more, np.iinfo(np.int64).min)])
         backwards += _scan(key, time, first, last)
+        stretches += int(np.count_nonzero(np.diff(key, prepend=latest)))
+        latest = int(key[-1]) if len(key) else latest
         progress(rows)
-    return Survey(rows, backwards, _extents(keys, first, last))
+    return Survey(rows, backwards, stretches, _extents(keys, first, last))
 
 
 def _scan(key: np.ndarray, time: np.ndarray, first: np.ndarray, last: np.ndarray) -> int:
@@ -78,8 +97,11 @@ def _extents(keys: Keys, first: np.ndarray, last: np.ndarray) -> dict[Group, Ext
     return found
 
 
-def batches(frame: pl.LazyFrame, rows: int) -> Iterator[pl.DataFrame]:
-    """The rows of a lazy frame in order, a bounded number at a time."""
+def batches(frame: Table, rows: int) -> Iterator[pl.DataFrame]:
+    """The rows of a frame in order, a bounded number at a time."""
+    if isinstance(frame, pl.DataFrame):
+        yield from frame.iter_slices(rows)
+        return
     for batch in frame.collect_batches(chunk_size=rows, maintain_order=True):
         if batch.height:
             yield batch

@@ -31,10 +31,15 @@ def value_columns(schema: Schema) -> list[str]:
     return [f"__value{i}" for i in range(len(schema.counts))]
 
 
+def placed(schema: Schema) -> pl.Expr:
+    """Whether a tidy row tells its groups, realization and time."""
+    needed = [*group_columns(schema), KEY, TIME]
+    return pl.all_horizontal([pl.col(c).is_not_null() for c in needed] + [~pl.col(BROKEN)])
+
+
 def readable(schema: Schema) -> pl.Expr:
     """Whether a tidy row holds a record, or part of one; exact but for lists with nulls or NaN."""
-    needed = [*group_columns(schema), KEY, TIME]
-    good = [pl.col(c).is_not_null() for c in needed] + [~pl.col(BROKEN)]
+    good = [placed(schema)]
     if schema.population is not None:
         good.append(pl.col(POPULATION).is_between(0, MAX_COUNT, "none"))
     if value_columns(schema) == [VALUES]:
@@ -45,24 +50,28 @@ def readable(schema: Schema) -> pl.Expr:
     return pl.all_horizontal(good).fill_null(False)
 
 
-def tidy(source: Source, number: int, schema: Schema) -> pl.LazyFrame:
-    """The rows of one source, with groups, key, time, counts, population and place."""
+def tidy(source: Source, number: int, schema: Schema, native: bool = False) -> pl.LazyFrame:
+    """The rows of one source, with groups, key, time, counts, population and place.
+
+    With `native`, realizations and counts that are whole numbers stay so; else they are text and floats.
+    """
     missing = [c for c in schema.columns if c not in source.columns]
     if missing:
         raise InputError(_missing(source, missing[0]))
     dtype = source.columns
     names = schema.group_by
     columns = [_name(c, dtype[c]).alias(f"__group{i}") for i, c in enumerate(names)]
-    columns.append(_name(schema.realization, dtype[schema.realization]).alias(KEY))
+    key = pl.col(schema.realization) if native and _is_whole(dtype[schema.realization]) else None
+    columns.append((_name(schema.realization, dtype[schema.realization]) if key is None else key).alias(KEY))
     columns.append(_time(schema.time, dtype[schema.time], schema.clock, source.name).alias(TIME))
     if schema.population is not None:
         columns.append(_number(schema.population, dtype[schema.population]).alias(POPULATION))
-    columns += _values(schema, source)
+    columns += _values(schema, source, native)
     columns += [pl.lit(number, pl.UInt32).alias(FILE), pl.col(ROW).cast(pl.UInt32), pl.col(BROKEN)]
     return source.scan(list(dict.fromkeys(schema.columns))).select(columns)
 
 
-def _values(schema: Schema, source: Source) -> list[pl.Expr]:
+def _values(schema: Schema, source: Source, native: bool) -> list[pl.Expr]:
     dtype = source.columns
     if schema.state is not None:
         assert isinstance(schema.counts, str)
@@ -70,7 +79,15 @@ def _values(schema: Schema, source: Source) -> list[pl.Expr]:
         return [state, _number(schema.counts, dtype[schema.counts]).alias(COUNT)]
     if isinstance(schema.counts, str):
         return [_list(schema.counts, dtype[schema.counts], source).alias(VALUES)]
-    return [_number(c, dtype[c]).alias(f"__value{i}") for i, c in enumerate(schema.counts)]
+    return [
+        (pl.col(c) if native and _is_whole(dtype[c]) else _number(c, dtype[c])).alias(f"__value{i}")
+        for i, c in enumerate(schema.counts)
+    ]
+
+
+def _is_whole(dtype: Any) -> bool:
+    """Whether values are integers that 64 bits with a sign can hold."""
+    return bool(dtype.is_integer()) and dtype not in (pl.UInt64, pl.Int128, pl.UInt128)
 
 
 def _name(column: str, dtype: Any) -> pl.Expr:
@@ -109,6 +126,8 @@ def _list(column: str, dtype: Any, source: Source) -> pl.Expr:
 def _time(column: str, dtype: Any, clock: Clock, source: str) -> pl.Expr:
     """The whole number of steps; null where time is not on a step."""
     units = _moment(column, dtype, source) - clock.origin if clock.stamps else _units(column, dtype, source)
+    if clock.unit == 1:
+        return units
     return pl.when(units % clock.unit == 0).then(units // clock.unit)
 
 

@@ -1,0 +1,92 @@
+"""The rows of a run: read once where they are few, in order, and cut between realizations."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import polars as pl
+
+from aggmc_beam.local.assemble import Records
+from aggmc_beam.local.sources import Source
+from aggmc_beam.local.survey import Table
+from aggmc_beam.local.tidy import KEY
+
+#: Input of at most this many values, or bytes of text, is read once and kept.
+FEW_VALUES, FEW_BYTES = 1 << 25, 1 << 28
+#: Places for each record of a table by realization and time, beyond which sorting is better.
+SPARSE = 4
+
+
+def gathered(frame: pl.LazyFrame, sources: list[Source], columns: int) -> Table:
+    """The rows themselves where they are few, so that their files are read only once."""
+    text = sum(os.path.getsize(s.name) for s in sources if s.format in ("csv", "jsonl"))
+    tables = [s.scan([]) for s in sources if s.format in ("parquet", "frame")]
+    rows = sum(int(t.select(pl.len()).collect().item()) for t in tables)
+    return frame.collect() if rows * columns <= FEW_VALUES and text <= FEW_BYTES else frame
+
+
+def whole_realizations(batches: Iterable[pl.DataFrame], most: int) -> Iterator[pl.DataFrame]:
+    """The same rows, cut between realizations rather than within, if those have fewer than `most` rows."""
+    held: pl.DataFrame | None = None
+    for batch in batches:
+        if held is None:
+            held = batch
+            continue
+        cut = _last_start(held[KEY])
+        if held.height - cut >= most:
+            cut = held.height
+        if cut:
+            yield held[:cut]
+        held = pl.concat([held[cut:], batch]) if cut < held.height else batch
+    if held is not None:
+        yield held
+
+
+def _last_start(key: pl.Series) -> int:
+    """The row at which the last stretch of equal keys starts."""
+    others = key.ne_missing(key[-1]).arg_true()
+    return int(others[-1]) + 1 if len(others) else 0
+
+
+def arranged(records: Records, size: int) -> Iterator[Records]:
+    """The same records in order of key and time, about `size` at once and no realization cut in two."""
+    order = _order(records.key, records.time)
+    counts = _compact(records.counts)
+    records = Records(records.key, records.time, counts, records.population, records.place)
+    key = records.key[order]
+    ends = np.flatnonzero(np.diff(key, append=-1)) + 1
+    start = 0
+    while start < len(order):
+        stop = int(ends[np.searchsorted(ends, min(start + size, len(order)))])
+        yield records.part(order[start:stop])
+        start = stop
+
+
+def _order(key: np.ndarray, time: np.ndarray) -> np.ndarray:
+    """Which record comes first, second, ... by key and time; equal ones stay as they are."""
+    first = int(time.min(initial=0))
+    width = int(time.max(initial=0)) - first + 1
+    keys = int(key.max(initial=0)) + 1
+    if keys * width <= SPARSE * len(key):
+        # Every record to its own place of a table.
+        place = key * width + (time - first)
+        table = np.full(keys * width, -1)
+        table[place] = np.arange(len(place))
+        order = table[table >= 0]
+        if len(order) == len(place):
+            return np.asarray(order)
+    return np.lexsort((time, key))
+
+
+def _compact(counts: np.ndarray) -> np.ndarray:
+    """Row by row and in few bytes, to be picked from at random."""
+    dtype = counts.dtype
+    if dtype.kind in "iu":
+        reach = max(int(counts.max(initial=0)), -int(counts.min(initial=0)))
+        dtype = np.dtype(np.int16 if reach < 2**15 else np.int32 if reach < 2**31 else np.int64)
+    out = np.empty(counts.shape, dtype)
+    for at in range(0, len(counts), 4096):
+        out[at : at + 4096] = counts[at : at + 4096]
+    return out
