@@ -51,7 +51,8 @@ class Opened(NamedTuple):
 
     def by_label(self, labels: int) -> list[Opened]:
         """Those of each label."""
-        ordered = self.part(np.argsort(self.label, kind="stable"))
+        order = np.argsort(self.label, kind="stable")
+        ordered = Opened(*(np.take(column, order, axis=0) for column in self))
         cuts = np.searchsorted(ordered.label, np.arange(labels + 1))
         return [ordered.part(slice(a, b)) for a, b in pairwise(cuts)]
 
@@ -177,9 +178,10 @@ class OrderedSums:
         first = np.flatnonzero(before > 1)
         final = np.flatnonzero(after > 1)
         self.covered.append(np.stack([key[first], time[first], time[final]]))
-        at = np.unique(
-            np.concatenate([first, np.minimum(first + 1, final), final, np.maximum(final - 1, first)])
-        )
+        is_open = np.zeros(len(key), bool)
+        for rows in (first, np.minimum(first + 1, final), np.maximum(final - 1, first), final):
+            is_open[rows] = True
+        at = np.flatnonzero(is_open)
         near = np.stack([
             after[at] == 1, before[at] == 1,
             (after[at] == 2) | (following[at] == 2), (before[at] == 2) | (second[at] == 2),

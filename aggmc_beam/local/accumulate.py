@@ -205,7 +205,7 @@ class Accumulator:
 
     def saved(self) -> Saved:
         """Everything, ready to be stored, estimated from or resumed."""
-        group = self.keys.group
+        group, realizations = self.keys.group, self.keys.realizations
         groups = []
         for g, name in enumerate(self.keys.groups):
             members = np.flatnonzero(group == g)
@@ -217,8 +217,8 @@ class Accumulator:
                     dict(zip(self.schema.group_by, name, strict=True)) or None,
                     self.digests[g],
                     self.rules[g],
-                    [self.keys.realizations[k] for k in members],
-                    self.tracks.renumbered(keys),
+                    [realizations[k] for k in members],
+                    self.tracks if len(members) == len(group) else self.tracks.renumbered(keys),
                     population,
                 )
             )

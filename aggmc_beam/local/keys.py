@@ -13,29 +13,39 @@ from aggmc_beam.records import realization_number
 Group = tuple[str, ...]
 
 
+#: A table of whole numbers may have this many places for each row that is looked up in it.
+SPARSE = 8
+
+
 @dataclass
 class Keys:
     """`realizations[k]` is the name of key k, `group[k]` the number of its group in `groups`."""
 
     columns: list[str]
     groups: list[Group] = field(default_factory=list)
-    realizations: list[str] = field(default_factory=list)
+    _names: list[str] = field(default_factory=list)
     _group: list[int] = field(default_factory=list)
     _numbers: list[int] = field(default_factory=list)
     _group_at: dict[Group, int] = field(default_factory=dict)
     _key_at: dict[tuple[int, str], int] = field(default_factory=dict)
+    _whole: Whole | None = None
+    """Realizations that are whole numbers, as long as there are no others."""
 
     def __len__(self) -> int:
-        return len(self.realizations)
+        return len(self._names) if self._whole is None else len(self._whole.numbers)
+
+    @property
+    def realizations(self) -> list[str]:
+        return self._names if self._whole is None else list(map(str, self._whole.numbers.tolist()))
 
     @property
     def group(self) -> np.ndarray:
-        return np.array(self._group, np.int64)
+        return np.array(self._group, np.int64) if self._whole is None else np.zeros(len(self), np.int64)
 
     @property
     def numbers(self) -> np.ndarray:
         """The number by which each realization is dealt into jackknife groups."""
-        return np.array(self._numbers, np.int64)
+        return np.array(self._numbers, np.int64) if self._whole is None else self._whole.numbers
 
     def add_group(self, group: Group) -> int:
         at = self._group_at.get(group)
@@ -45,11 +55,12 @@ class Keys:
         return at
 
     def add(self, group: Group, realization: str) -> int:
+        self._spell_out()
         at = self.add_group(group)
         key = self._key_at.get((at, realization))
         if key is None:
-            key = self._key_at[at, realization] = len(self.realizations)
-            self.realizations.append(realization)
+            key = self._key_at[at, realization] = len(self._names)
+            self._names.append(realization)
             self._group.append(at)
             self._numbers.append(realization_number(realization))
         return key
@@ -72,13 +83,10 @@ class Keys:
 
     def _look_up(self, columns: pl.DataFrame) -> np.ndarray:
         names = columns.columns
-        if len(names) == 1 and columns[KEY].dtype.is_integer():
-            whole, first, place = np.unique(columns[KEY].to_numpy(), return_index=True, return_inverse=True)
-            key = np.empty(len(whole), np.int64)
-            # Numbered as they are met.
-            met = np.argsort(first, kind="stable")
-            key[met] = self._add_numbers(whole[met])
-            return np.asarray(key[place])
+        if not self.columns and columns[KEY].dtype.is_integer():
+            key = self._look_up_whole(columns[KEY].to_numpy())
+            if key is not None:
+                return key
         distinct = columns.unique(maintain_order=True)
         keys = [self.add(tuple(row[:-1]), str(row[-1])) for row in distinct.iter_rows()]
         if len(keys) == 1:
@@ -86,18 +94,56 @@ class Keys:
         found = distinct.with_columns(pl.Series("__k", keys, pl.Int64))
         return columns.join(found, on=names, how="left", maintain_order="left")["__k"].to_numpy()
 
-    def _add_numbers(self, numbers: np.ndarray) -> list[int]:
-        """The keys of realizations that are whole numbers, all different, without groups."""
-        at = self.add_group(())
-        texts = list(map(str, numbers.tolist()))
-        known = self._key_at
-        if known and any((at, text) in known for text in texts):
-            return [self.add((), text) for text in texts]
-        start = len(self.realizations)
-        keys = list(range(start, start + len(texts)))
-        known.update(zip(((at, text) for text in texts), keys, strict=True))
-        self.realizations += texts
-        self._group += [at] * len(texts)
-        few = np.abs(numbers) < 10**15
-        self._numbers += numbers.tolist() if few.all() else [realization_number(text) for text in texts]
-        return keys
+    def _look_up_whole(self, numbers: np.ndarray) -> np.ndarray | None:
+        """The keys of whole numbers, if all realizations are such and they lie close enough."""
+        if self._names:
+            return None
+        whole = self._whole or Whole.none()
+        low, high = int(numbers.min()), int(numbers.max())
+        if len(whole.numbers):
+            low, high = min(low, whole.low), max(high, whole.high)
+        if high - low >= SPARSE * (len(numbers) + len(whole.numbers)) + (1 << 16):
+            return None
+        self.add_group(())
+        self._whole, key = whole.with_numbers(numbers.astype(np.int64, copy=False), low, high)
+        return key
+
+    def _spell_out(self) -> None:
+        """Go on with names instead of whole numbers."""
+        if self._whole is None:
+            return
+        names, self._whole = self.realizations, None
+        for name in names:
+            self.add((), name)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Whole numbers as they were met, and the place of each in a table from `low` to `high`."""
+
+    numbers: np.ndarray
+    low: int
+    high: int
+    table: np.ndarray
+
+    @classmethod
+    def none(cls) -> Whole:
+        return cls(np.zeros(0, np.int64), 0, -1, np.zeros(0, np.int64))
+
+    def with_numbers(self, numbers: np.ndarray, low: int, high: int) -> tuple[Whole, np.ndarray]:
+        """With these numbers, all from low to high, and the place of each."""
+        table = self.table
+        if not len(self.numbers) or (low, high) != (self.low, self.high):
+            table = np.full(high - low + 1, -1)
+            table[self.numbers - low] = np.arange(len(self.numbers))
+        at = numbers - low
+        place = table[at]
+        fresh = np.flatnonzero(place < 0)
+        if not len(fresh):
+            return Whole(self.numbers, low, high, table), place
+        # Written backwards, the first row of each number stays.
+        first = np.full(len(table), len(numbers))
+        first[at[fresh[::-1]]] = fresh[::-1]
+        met = np.sort(first[first < len(numbers)])
+        table[at[met]] = np.arange(len(self.numbers), len(self.numbers) + len(met))
+        return Whole(np.concatenate([self.numbers, numbers[met]]), low, high, table), table[at]

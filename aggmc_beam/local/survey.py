@@ -77,8 +77,11 @@ def _scan(key: np.ndarray, time: np.ndarray, first: np.ndarray, last: np.ndarray
     """Widen each key's first and last step; how many steps lie before an earlier row's."""
     if not len(key):
         return 0
-    order = np.argsort(key, kind="stable") if np.any(np.diff(key) < 0) else np.arange(len(key))
-    k, t = key[order], time[order]
+    k, t = key, time
+    if np.any(np.diff(key) < 0):
+        # Small numbers are sorted by their digits, which is faster.
+        order = np.argsort(key.astype(np.uint16) if len(last) <= 1 << 16 else key, kind="stable")
+        k, t = key[order], time[order]
     heads = np.flatnonzero(np.concatenate([[True], np.diff(k) != 0]))
     behind = np.diff(t) < 0
     behind[heads[1:] - 1] = False

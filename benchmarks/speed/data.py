@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import pyarrow.parquet as pq
 
 from benchmarks.speed.sums import Sums
 
 SEED = 20161
-LAYOUTS = ("parquet", "list", "long", "csv", "jsonl")
+#: Rows that are written at once.
+PIECE = 250_000
 
 
 @dataclass(frozen=True)
@@ -79,9 +81,21 @@ class Data:
         return self.counts.reshape(-1, self.S)[self.rows].astype(np.int64)
 
     def _wide(self, path: Path) -> None:
-        values = self._values()
-        frame = pl.DataFrame(self._keys() | {s: values[:, i] for i, s in enumerate(self.states)})
-        frame.write_csv(path) if path.suffix == ".csv" else frame.write_parquet(path)
+        if path.suffix == ".csv":
+            self._frame(slice(None)).write_csv(path)
+            return
+        # In pieces, as large files are written.
+        first = self._frame(slice(0, PIECE)).to_arrow()
+        with pq.ParquetWriter(path, first.schema) as writer:
+            for start in range(0, self.records, PIECE):
+                writer.write_table(self._frame(slice(start, start + PIECE)).to_arrow())
+
+    def _frame(self, part: slice) -> pl.DataFrame:
+        rows = self.rows[part]
+        values = self.counts.reshape(-1, self.S)[rows].astype(np.int64)
+        key, step = np.divmod(rows, self.T)
+        columns = {s: values[:, i] for i, s in enumerate(self.states)}
+        return pl.DataFrame({"realization": key, "time": step} | columns)
 
     def _lists(self, path: Path) -> None:
         values = pl.Series("counts", self._values()).cast(pl.List(pl.Int64))

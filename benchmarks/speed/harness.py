@@ -141,6 +141,19 @@ class Bench:
             print(f"  {case}: {name}: {took}", file=sys.stderr, flush=True)
         return best
 
+    def rounds(self, data: Data) -> int:
+        """How often to run: less often where a single run is long."""
+        return 3 if data.records * data.S > 50_000_000 else ROUNDS
+
+    def note(
+        self, data: Data, name: str, contestant: Contestant, answer: dict[str, Any], fault: str | None
+    ) -> None:
+        """Put a run outside of races into the log."""
+        plain = {k: v for k, v in answer.items() if k != "sums"}
+        self.log.append({"case": data.name, "name": name, "fault": fault, **plain, **asdict(contestant)})
+        if fault:
+            print(f"WRONG: {name}: {fault}", file=sys.stderr, flush=True)
+
     def fresh(self, contestant: Contestant) -> dict[str, Any]:
         """One run in a new process, for its memory: the worker's whole answer."""
         worker = Worker(contestant.module, self.directory)

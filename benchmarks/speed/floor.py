@@ -1,0 +1,56 @@
+"""What the product is measured against: reading alone, the sums of arrays in memory, and one full collect."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import polars as pl
+
+import aggmc_beam as am
+from aggmc_beam.digest import REPLICATES
+from aggmc_beam.ordered import OrderedSums
+from aggmc_beam.threads import spread
+from benchmarks.speed.ours import sums_of
+from benchmarks.speed.sums import Sums
+
+
+def read(path: str, states: list[str]) -> None:
+    """The needed columns of a Parquet file into numpy."""
+    _read(path, states)
+
+
+def _read(path: str, states: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    frame = pl.read_parquet(path, columns=["realization", "time", *states])
+    return frame["realization"].to_numpy(), frame["time"].to_numpy(), frame.select(states).to_numpy()
+
+
+_held: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+
+
+def hold(path: str, states: list[str]) -> None:
+    """Keep one data set in memory, sorted, for `kernel`."""
+    key, time, values = _read(path, states)
+    order = np.lexsort((time, key))
+    _held.clear()
+    _held[path] = key[order], time[order], np.asfortranarray(values[order])
+
+
+def kernel(path: str, states: list[str]) -> Sums:
+    """The sums of sorted arrays in memory: moments by replicate, step means and tracks."""
+    key, time, values = _held[path]
+    heads = np.flatnonzero(np.diff(key, prepend=-1))
+    blocks = np.append(heads[:: max(1, len(heads) * 100_000 // len(key))], len(key))
+    with spread() as threads:
+        total = OrderedSums(len(states), REPLICATES, int(time.min()), int(np.ptp(time)) + 1, threads)
+        for a, b in pairwise(blocks):
+            assert total.add(key[a:b], time[a:b], values[a:b], lambda k: k % REPLICATES)
+        return sums_of(total.finish()[0].total)
+
+
+def collect(path: str, states: list[str]) -> Sums:
+    """Everything in one frame and one array, as a first attempt would."""
+    frame = pl.read_parquet(path).sort("realization", "time")
+    y = frame.select(states).to_numpy().astype(np.float64)
+    T = int(frame["time"].max()) + 1
+    return sums_of(am.Moments.of(y.reshape(-1, T, len(states))))

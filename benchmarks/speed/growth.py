@@ -1,0 +1,28 @@
+"""How time grows with records, with realizations and with states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from benchmarks.speed.harness import Bench, Contestant, Row, ratio
+
+CASES = (
+    # what grows tenfold, the smaller and the larger shape, the least and the most that time may grow
+    ("records x10", (1000, 100, 10), (1000, 1000, 10), 9, 11),
+    ("keys x10 at the same records", (1000, 1000, 10), (10_000, 100, 10), 0.9, 1.1),
+    ("S x10", (1000, 100, 10), (1000, 100, 100), 10, 100),
+)
+
+
+def cases(bench: Bench) -> Iterator[Row]:
+    for what, small, large, least, most in CASES:
+        few, many = bench.data(*small), bench.data(*large)
+        times = []
+        for data in (few, many):
+            arguments = {"path": str(data.path()), "states": data.states}
+            best = bench.race(data, {"sums": Contestant("ours", "sums", arguments)})
+            times.append(best["sums"])
+        case = f"{few.name} to {many.name}"
+        grown = ratio(times[1], times[0])
+        yield Row(f"growth of time, {what}", case, f"<= {most}", grown, note=f"(expected {least} to {most})")
+        bench.forget()
