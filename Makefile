@@ -109,5 +109,5 @@ lock: $(READY)  ## resolve the dependencies anew, for all supported Pythons
 	  --no-emit-index-url --no-annotate --upgrade benchmarks/peers.in -o benchmarks/peers.lock
 
 clean:  ## remove the environment and caches
-	rm -rf $(VENV) .tools .fuzz build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) .tools .fuzz build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -231,10 +231,10 @@ class OrderedSums:
         bins = np.flatnonzero(whole[:, S] > 0)
         stacked = sums if len(bins) == steps else sums[bins]
         number = stacked[:, [0, 1, 3], S]
-        weight = stacked[..., S:]
-        means = np.zeros_like(stacked[..., :S])
-        np.divide(stacked[..., :S], weight, out=means, where=weight > 0)
-        return Profile(1, bins + self.start, np.rint(number).astype(np.int64), number, self.centre + means)
+        # Where there is nothing, the sum is 0.
+        means = stacked[..., :S] / np.maximum(stacked[..., S:], 1.0)
+        means += self.centre
+        return Profile(1, bins + self.start, np.rint(number).astype(np.int64), number, means)
 
 
 Label = Callable[[np.ndarray], np.ndarray]

@@ -141,6 +141,12 @@ class Bench:
             print(f"  {case}: {name}: {took}", file=sys.stderr, flush=True)
         return best
 
+    def prepare(self, contestant: Contestant) -> None:
+        """Run something once that is not timed."""
+        answer = self._worker(contestant.module).run(contestant)
+        if "error" in answer:
+            raise RuntimeError(answer["error"])
+
     def rounds(self, data: Data) -> int:
         """How often to run: less often where a single run is long."""
         return 3 if data.records * data.S > 50_000_000 else ROUNDS
