@@ -9,17 +9,16 @@ order, the chunks and the threads; where they are small, products in single prec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from aggmc_beam.digest import Digest
 from aggmc_beam.moments import CoMoment, Counts, Moments
 from aggmc_beam.profile import Profile, scattered
-from aggmc_beam.threads import Map
 from aggmc_beam.tracks import Tracks
 
 #: Places of the line that are multiplied at once: what stays in a core's cache.
@@ -34,6 +33,9 @@ FEW_STEPS = 128
 _SINGLE, _DOUBLE = 2.0**24, 2.0**53
 #: Places between the last record of a realization and the first of the next.
 _APART = 3
+
+#: What `map` does, and a thread pool's.
+Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 
 class Opened(NamedTuple):

@@ -8,7 +8,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parent.parent / "aggmc_beam"
 #: Rooms that may import engines' libraries, and what each may use.
 ROOMS = {
-    "local": {"polars", "pyarrow"},
+    "local": {"polars", "pyarrow", "threadpoolctl"},
     "beam": {"apache_beam", "polars"},
     "report": {"matplotlib"},
     "config": {"yaml"},

@@ -6,9 +6,8 @@ import polars as pl
 import pytest
 
 import aggmc_beam as am
-from aggmc_beam import threads
 from aggmc_beam.config import read_config
-from aggmc_beam.local import engine, rows, run
+from aggmc_beam.local import engine, rows, run, threads
 
 HALF = am.Binomial(0.5)
 

@@ -14,13 +14,12 @@ from aggmc_beam.local.keys import Group, Keys
 from aggmc_beam.local.survey import Extent
 from aggmc_beam.moments import Counts
 from aggmc_beam.noise import Exact
-from aggmc_beam.ordered import OrderedSums
+from aggmc_beam.ordered import Map, OrderedSums
 from aggmc_beam.pairing import Block
 from aggmc_beam.prepare import Preparation
 from aggmc_beam.profile import MAX_BINS
 from aggmc_beam.records import Schema
 from aggmc_beam.saved import Saved, Sums
-from aggmc_beam.threads import Map
 from aggmc_beam.tracks import Tracks
 
 #: How a realization's population is known: not at all or one for all, from a column, or by its total.

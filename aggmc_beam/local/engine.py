@@ -22,6 +22,7 @@ from aggmc_beam.local.layout import find_schema
 from aggmc_beam.local.rows import arranged, gathered, whole_realizations
 from aggmc_beam.local.sources import ROW, Source, open_files
 from aggmc_beam.local.survey import BATCH, Survey, Table, batches, survey
+from aggmc_beam.local.threads import spread
 from aggmc_beam.local.tidy import FILE, KEY, TIME, group_columns, tidy
 from aggmc_beam.local.unchanged import Stamp, check_unchanged, stamps
 from aggmc_beam.moments import Counts
@@ -30,7 +31,6 @@ from aggmc_beam.prepare import Preparation
 from aggmc_beam.records import Clock, Schema
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.saved import Saved, estimate_sums
-from aggmc_beam.threads import spread
 
 #: Values that are held at once, rows times states.
 VALUES = 2_000_000

@@ -9,8 +9,8 @@ import polars as pl
 
 import aggmc_beam as am
 from aggmc_beam.digest import REPLICATES
+from aggmc_beam.local.threads import spread
 from aggmc_beam.ordered import OrderedSums
-from aggmc_beam.threads import spread
 from benchmarks.speed.ours import sums_of
 from benchmarks.speed.sums import Sums
 

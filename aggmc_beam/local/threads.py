@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
 
-Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
+from aggmc_beam.ordered import Map
 
 
 def cores() -> int:
