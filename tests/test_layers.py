@@ -9,7 +9,7 @@ PACKAGE = Path(__file__).parent.parent / "aggmc_beam"
 #: Rooms that may import engines' libraries, and what each may use.
 ROOMS = {
     "local": {"polars", "pyarrow", "threadpoolctl"},
-    "beam": {"apache_beam", "polars"},
+    "beam": {"apache_beam", "polars", "pyarrow"},
     "report": {"matplotlib"},
     "config": {"yaml"},
     "paper": {"matplotlib", "PIL"},
