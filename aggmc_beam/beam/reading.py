@@ -159,8 +159,9 @@ class SumPiece(beam.DoFn):  # type: ignore[misc]
         """The records that are summed here, and those that must meet others elsewhere."""
         keys = total.keys
         if len(keys) > len(self.meets):
-            new = [self._must_meet(keys.groups[keys._group[k]], keys.realizations[k])
-                   for k in range(len(self.meets), len(keys))]  # fmt: skip
+            known = len(self.meets)
+            named = zip(keys.group[known:].tolist(), keys.realizations[known:], strict=True)
+            new = [self._must_meet(keys.groups[group], name) for group, name in named]
             self.meets = np.concatenate([self.meets, np.array(new, bool)])
         if not self.meets.any():
             return records, None
