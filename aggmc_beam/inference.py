@@ -40,6 +40,8 @@ def jackknife(full: np.ndarray, reduced: np.ndarray, share: np.ndarray) -> np.nd
     >>> round(float(x.std(ddof=1) / 2), 4)                     # the textbook formula
     0.9129
     """
+    held = share > 0  # a group without data tells nothing
+    reduced, share = reduced[held], share[held]
     G = len(reduced)
     if G < 2:
         return np.full_like(np.asarray(full, float), np.nan)

@@ -77,3 +77,11 @@ def test_one_group_gives_no_interval_and_bare_moments_neither():
     assert np.isnan(short.standard_error).all()
     bare = am.estimate(am.Moments.of(y), population=100, estimator="mom")
     assert np.isnan(bare.interval()[0]).all()
+
+
+def test_a_jackknife_group_without_data_changes_nothing():
+    x = np.array([1.0, 2.0, 4.0, 5.0])
+    reduced, share = (x.sum() - x) / 3, np.full(4, 1 / 4)
+    alone = jackknife(x.mean(), reduced, share)
+    among = jackknife(x.mean(), np.append(reduced, x.mean()), np.append(share, 0.0))
+    assert among == alone
