@@ -34,8 +34,6 @@ TASK_MANAGERS = ("taskmanager-1", "taskmanager-2")
 SLOTS = 2
 PARALLELISM = 2
 PATIENCE = 300.0
-#: Jobs here take seconds; a compiler that optimizes for hours would take more of them than it gives.
-BRISK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def up() -> Distribution:
@@ -115,7 +113,7 @@ def _configure(made: Distribution) -> None:
         if line.strip().startswith("all:")
     )
     settings = {
-        "env.java.opts.all": f"{opens} {BRISK}",
+        "env.java.opts.all": opens,
         "jobmanager.rpc.address": HOST,
         "jobmanager.rpc.port": RPC,
         "jobmanager.bind-host": HOST,
@@ -152,7 +150,6 @@ def _configure(made: Distribution) -> None:
 def _job_server(made: Distribution) -> list[str | Path]:
     return [
         "java",
-        *BRISK.split(),
         "-Xmx512m",
         "-cp",
         f"{made.job_server}/*",
