@@ -172,6 +172,8 @@ def _start(name: str, command: list[str | Path]) -> None:
     if running(name):
         return
     environment = {**os.environ, "FLINK_CONF_DIR": str(FOLDER / "conf"), "FLINK_LOG_DIR": str(FOLDER)}
+    # The worker pool starts "python", which must be this one.
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     with open(FOLDER / f"{name}.log", "ab") as log:
         process = subprocess.Popen(
             [str(word) for word in command],
