@@ -138,8 +138,10 @@ class SumPiece(beam.DoFn):  # type: ignore[misc]
                 noticed["duplicate"] += total.duplicate - known[2]
                 if total.tracks.open_values.size > OPEN:
                     yield from (beam.pvalue.TaggedOutput(SUMS, part) for part in self._flush())
-        for name, number in (("rows", "rows"), ("rejected", "rejected"), ("records", "used")):
-            counter(name).inc(noticed[number])
+        counter("rows").inc(noticed["rows"])
+        counter("records").inc(noticed["used"])
+        counter("duplicates").inc(noticed["duplicate"])
+        counter("rejected").inc(noticed["rejected"])
         yield beam.pvalue.TaggedOutput(NOTICED, noticed)
 
     def finish_bundle(self) -> Iterator[Any]:
