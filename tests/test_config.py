@@ -6,7 +6,7 @@ import aggmc_beam as am
 from aggmc_beam.config import load_config, read_config, reference, set_key
 from aggmc_beam.config.kinds import Section
 from aggmc_beam.config.model import Config
-from aggmc_beam.config.reader import read_yaml
+from aggmc_beam.config.reader import read_yaml, read_yaml_file
 from aggmc_beam.config.special import ChainKind, chain_to_plain
 
 ROOT = Path(__file__).parent.parent
@@ -138,6 +138,13 @@ def test_yaml_beyond_plain_values_is_refused_with_its_line(case):
     text, message = BAD_YAML[case]
     with pytest.raises(am.InputError, match=message):
         read_yaml(text, "x.yaml")
+
+
+@pytest.mark.parametrize("name", sorted(p.name for p in (ROOT / "configs").glob("*.yaml")))
+def test_the_configs_of_the_repository_are_valid(name):
+    plain = read_yaml_file(ROOT / "configs" / name)
+    if "version" in plain:  # the others are Beam YAML
+        assert read_config(plain).known_states
 
 
 def test_keys_are_set_from_the_command_line(tmp_path):
