@@ -10,6 +10,7 @@ import time
 import frames
 import numpy as np
 import pytest
+from apache_beam.runners.direct import transform_evaluator
 from pubsub_server import Server
 
 from aggmc_beam.beam.run import start
@@ -106,6 +107,32 @@ def test_disordered_repeated_and_broken_messages_give_the_estimate_of_the_clean_
         "late": 0,
     }
     assert health["last_refresh"] is not None
+
+
+def test_a_topic_is_read_from_the_start_of_the_job_on(server, tmp_path):
+    if server is None:
+        pytest.skip("only the server of the tests tells when the job has subscribed")
+    y = frames.counts(K=22, T=10)
+    good = [{"realization": k, "time": t, "counts": y[k, t].tolist()} for k, t in np.ndindex(22, 10)]
+    path, out, topic = tmp_path / "batch.jsonl", tmp_path / "out", f"{TOPIC}-only"
+    path.write_text("\n".join(json.dumps(r) for r in good), encoding="utf-8")
+    publisher = pubsub.PublisherClient()
+    publisher.create_topic(name=topic)
+    plain = frames.config(path, output={"directory": str(out)}, stream={"refresh": "1s"})
+    expected = run_locally(read_config(frames.config(path))).estimates[0]
+    running = start(read_config({**plain, "input": {"pubsub": {"topic": topic}}}))
+    try:
+        until(lambda: server.topics[topic])
+        for part in np.array_split(good, 4):  # arrays of records
+            publisher.publish(topic, json.dumps(part.tolist()).encode()).result(60)
+        until(lambda: [e for e in lines(out / "estimates.jsonl") if e["counts"]["records"] == len(good)])
+    finally:
+        running.cancel()
+        # The runner would delete its subscription when Python ends, and the server is gone by then.
+        for client in transform_evaluator._PubSubReadEvaluator._subscriber_client_cache.values():
+            client.close()
+    last = lines(out / "estimates.jsonl")[-1]
+    np.testing.assert_allclose(last["transition_matrix"], expected.transition_matrix, rtol=0, atol=1e-10)
 
 
 def test_windows_of_a_live_feed_close_one_after_the_other(server, tmp_path):
