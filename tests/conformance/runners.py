@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,8 @@ class Runner:
     options: tuple[str, ...]
     versions: str
     stream: tuple[str, ...] = ()
+    #: Ends what still runs after Beam has cancelled a stream.
+    cancel: Callable[[], None] = lambda: None
 
 
 def started(name: str) -> Runner:
@@ -56,7 +59,10 @@ def _flink(name: str) -> Runner:
             *(f"--parallelism={flink.PARALLELISM}", *workers),
         ),
         f"Flink {made.flink}, {made.runner}, Beam {BEAM} for Python",
-        ("--checkpointing_interval=1000",),
+        # Otherwise what a bundle gives that a checkpoint ends is held back until the next one begins: where
+        # nothing follows, as behind the impulse that starts a source, for ever.
+        ("--checkpointing_interval=1000", "--finish_bundle_before_checkpointing"),
+        flink.cancel,
     )
 
 

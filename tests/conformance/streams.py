@@ -14,14 +14,14 @@ from aggmc_beam.config import read_config
 from aggmc_beam.local import run as run_locally
 
 #: How long something may take that must happen. A busy machine is slow; a right answer is never early.
-PATIENCE = 300
+PATIENCE = 180
 
 
 class Stream:
     """A running job. `put` gives it records, `until` waits for an estimate from so many of them."""
 
     def __init__(self, runner, folder, **more):
-        self.folder, self.numbers = folder, itertools.count()
+        self.runner, self.folder, self.numbers = runner, folder, itertools.count()
         (folder / "in").mkdir()
         self.plain = frames.config(
             folder / "in" / "*.jsonl",
@@ -37,6 +37,7 @@ class Stream:
         return self
 
     def __exit__(self, *_):
+        self.runner.cancel()
         self.job.cancel()
         self.wait(lambda: PipelineState.is_terminal(self.job.state), lambda: "an end after it was cancelled")
 
