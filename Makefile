@@ -87,6 +87,7 @@ RUNNER ?= fnapi
 
 conformance: $(READY)  ## compare RUNNER=fnapi|fnapi-multi|prism|flink|flink-external with the local engine
 	AGGMC_RUNNER=$(RUNNER) $(BIN)/python -m pytest -q -rs -p no:threadexception -p no:unraisableexception \
+	  -p no:hypothesispytest \
 	  tests/conformance $(ONLY)
 
 flink-up: $(READY)  ## start a Flink cluster on this machine (Java 17; fetched into the cache)

@@ -56,7 +56,7 @@ def up() -> Distribution:
         dead = [name for name in ("jobmanager", *TASK_MANAGERS, "jobserver", "workers") if not running(name)]
         if dead or time.monotonic() > deadline:
             down()
-            raise RuntimeError(f"Flink did not start: see {FOLDER}/{dead[0] if dead else 'jobmanager'}.log")
+            raise RuntimeError(_last_words(dead[0] if dead else "jobmanager"))
         time.sleep(0.5)
     return made
 
@@ -121,6 +121,12 @@ def cancel() -> None:
 def running_jobs() -> list[str]:
     ended = ("FINISHED", "FAILED", "CANCELED")
     return [job["id"] for job in rest("jobs")["jobs"] if job["status"] not in ended]
+
+
+def _last_words(name: str) -> str:
+    log = FOLDER / f"{name}.log"
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return "\n".join([f"Flink did not start; the end of {log}:", *lines[-20:]])
 
 
 def _configure(made: Distribution) -> None:

@@ -37,7 +37,7 @@ def halves(frame, path):
 def test_a_stationary_chain_from_shuffled_repeated_and_gappy_records(runner, tmp_path):
     frame = frames.wide(gappy(K=8, T=30))
     again = pl.concat([frame, frame.sample(fraction=0.2, seed=2)])
-    plain = frames.config(halves(again, tmp_path / "data{}.csv"), estimator="gmm")
+    plain = frames.config(halves(again, tmp_path / "data{}.csv"))
     found = compare(runner, tmp_path, plain)
     assert found["ledger"]["duplicates"] == len(again) - len(frame)
 
