@@ -24,6 +24,7 @@ from aggmc_beam.local.assemble import Long, Records, Refused, Rows, Wide, key_fr
 from aggmc_beam.local.engine import Plan
 from aggmc_beam.local.keys import Keys
 from aggmc_beam.local.layout import find_schema
+from aggmc_beam.local.rows import whole_realizations
 from aggmc_beam.local.sources import BROKEN, ROW, Source, open_files
 from aggmc_beam.local.survey import BATCH, batches
 from aggmc_beam.local.tidy import FILE, KEY, TIME, group_columns, readable, tidy
@@ -196,12 +197,14 @@ def must_meet(plan: Plan) -> bool:
 
 
 def read_rows(plan: Plan, piece: Piece) -> Iterator[pl.DataFrame]:
-    """The tidy rows of a piece, a bounded number at a time."""
+    """The tidy rows of a piece, a bounded number at a time and, where they are records,
+    cut between realizations."""
     with piece_frame(plan, piece) as frame:
         if frame is None:
             return
         size = max(1000, min(BATCH, VALUES // len(plan.schema.states)))
-        yield from batches(frame, size)
+        parts = batches(frame, size)
+        yield from parts if plan.schema.state is not None else whole_realizations(parts, size)
 
 
 @dataclass

@@ -118,7 +118,7 @@ class SumPiece(beam.DoFn):  # type: ignore[misc]
             self._learn(verdicts)
         noticed = dict.fromkeys(("rows", "rejected", "kept", "used", "duplicate"), 0)
         for frame in read_rows(self.plan, piece):
-            total = self.total = self.total or accumulator(self.plan)
+            total = self.total = self.total or self._begin()
             refused = total.refused
             before = len(refused.places)
             records = feed(self.plan, frame, total.keys, refused)
@@ -136,7 +136,7 @@ class SumPiece(beam.DoFn):  # type: ignore[misc]
                 noticed["kept"] += total.kept - known[0]
                 noticed["used"] += total.used - known[1]
                 noticed["duplicate"] += total.duplicate - known[2]
-                if total.tracks.open_values.size > OPEN:
+                if total.open_values > OPEN:
                     yield from (beam.pvalue.TaggedOutput(SUMS, part) for part in self._flush())
         counter("rows").inc(noticed["rows"])
         counter("records").inc(noticed["used"])
@@ -149,6 +149,15 @@ class SumPiece(beam.DoFn):  # type: ignore[misc]
         for found in self._flush():
             value = WindowedValue(found, window.max_timestamp(), [window])
             yield beam.pvalue.TaggedOutput(SUMS, value)
+
+    def _begin(self) -> Accumulator:
+        total = accumulator(self.plan)
+        if len(self.verdicts) == 1:
+            ((group, (reach, _)),) = self.verdicts.items()
+            total.keys.add_group(group)
+            self._add_rules(total)
+            total.expect_order({group: reach.extent}, map)
+        return total
 
     def _learn(self, verdicts: Iterable[tuple[str, Verdict]]) -> None:
         for key, verdict in verdicts:
@@ -187,5 +196,6 @@ class SumPiece(beam.DoFn):  # type: ignore[misc]
         total, self.total, self.meets = self.total, None, np.zeros(0, bool)
         if total is None:
             return
+        total.settle()
         for group, shard, part in shared_out(total, self.shards):
             yield _bucket(group, shard), part

@@ -62,7 +62,7 @@ def split(plan: Plan, batch: Batch, shards: int) -> Iterator[tuple[tuple[int, in
 def shared_out(total: Accumulator, shards: int) -> Iterator[tuple[Group, int, Sums]]:
     """The sums of an accumulator by group and shard. The first shard of a group has the whole digest;
     the others have only what their realizations must remember."""
-    keys, tracks = total.keys, total.tracks
+    keys, tracks, names = total.keys, total.tracks, total.keys.realizations
     label = keys.group * shards + keys.numbers % shards
     whole: dict[int, Digest] = {}
     for one in np.unique(label[tracks.key]).tolist():
@@ -79,7 +79,7 @@ def shared_out(total: Accumulator, shards: int) -> Iterator[tuple[Group, int, Su
                 dict(zip(total.schema.group_by, keys.groups[group], strict=True)) or None,
                 digest,
                 total.rules[group],
-                [keys.realizations[k] for k in members],
+                [names[k] for k in members],
                 tracks.renumbered(new),
             ),
         )
@@ -139,6 +139,8 @@ def sum_batches(plan: Plan, group: Group, found: list[Batch], extent: Extent, fi
     total = accumulator(plan)
     uncertainty = plan.config.uncertainty
     total.add_groups({group: extent}, uncertainty.replicates, uncertainty.block)
+    first, last = min(int(b.time.min()) for b in found), max(int(b.time.max()) for b in found)
+    total.expect_order({group: replace(extent, first=first, last=last)}, map)
     rows, order = _together(plan, total, group, found, files)
     if plan.schema.state is None:
         records = Records(rows.key, rows.time, rows.values, rows.population, rows.place).part(order)
@@ -148,6 +150,7 @@ def sum_batches(plan: Plan, group: Group, found: list[Batch], extent: Extent, fi
         reader = Long(plan.schema, total.keys, total.refused, plan.config.input.absent or "zero")
         records = reader.assemble(long.part(order))
     total.take(records)
+    total.settle()
     for keys in total.refused.repeated:
         total.count_duplicates(total.keys.group[keys])
     refused, none = total.refused, np.zeros((0, 2), np.int64)

@@ -86,6 +86,12 @@ class Accumulator:
         """How many records are in the sums, those of earlier runs included."""
         return sum(digest.total.records for digest in self.digests)
 
+    @property
+    def open_values(self) -> int:
+        """How many values are held that later records could pair with."""
+        held = [self.tracks.open_values] if self.ordered is None else [o.values for o in self.ordered.opened]
+        return sum(values.size for values in held)
+
     def expect_order(self, extents: dict[Group, Extent], spread: Map) -> None:
         """Let records take the fast road as long as realizations come whole and in order."""
         if len(extents) != 1 or len(self.keys) or self.preparation.weighted or self.preparation.undo:
