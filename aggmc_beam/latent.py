@@ -106,9 +106,14 @@ def latent(
         )
     S = moments.states
     A, b = noise.matrix(S), noise.offset(S)
-    inverse = np.linalg.inv(A)
+    diagonal = A.diagonal()
+    each_alone = bool(diagonal.all()) and np.count_nonzero(A) == S
+    inverse = np.diag(1 / diagonal) if each_alone else np.linalg.inv(A)
+    scale = np.outer(inverse.diagonal(), inverse.diagonal()) / population
 
     def unmix(covariance: np.ndarray) -> np.ndarray:
+        if each_alone:  # as most noise is, and much quicker than the products
+            return covariance * scale
         return np.asarray(inverse @ covariance @ inverse.T) / population
 
     def means(y: np.ndarray) -> np.ndarray:

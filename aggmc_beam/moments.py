@@ -62,12 +62,10 @@ class CoMoment:
         weight = self.weight + other.weight
         share = other.weight / weight
         a, b = other.left - self.left, other.right - self.right
+        product = self.product + other.product
+        product += np.outer(a, self.weight * share * b)
         return CoMoment(
-            self.pairs + other.pairs,
-            weight,
-            self.left + share * a,
-            self.right + share * b,
-            self.product + other.product + np.outer(a, self.weight * share * b),
+            self.pairs + other.pairs, weight, self.left + share * a, self.right + share * b, product
         )
 
     def product_about(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:

@@ -219,24 +219,24 @@ class OrderedSums:
     def _profile(self, label: int, opened: Opened) -> Profile:
         """Mean counts by step: those of all records, less the few that have no partner."""
         assert self.centre is not None
-        S, steps = self.states, self.steps
-        whole = self.by_step[label].T
-        sums = np.zeros((steps, 5, S + 1))
-        sums[:, 0] = whole
+        S, steps, centre = self.states, self.steps, self.centre
+        whole = np.ascontiguousarray(self.by_step[label].T)
+        mean = _means(whole, centre)
+        means, number = np.empty((steps, 5, S)), np.zeros((steps, 5))
+        means[:, 0], number[:, 0] = mean, whole[:, S]
         # Ends of pairs are at the step of the pair's left end.
         for kind, shift in enumerate((0, 1, 0, 2), 1):
-            lone = opened.part(~opened.near[:, kind - 1])
+            means[: steps - shift, kind], means[steps - shift :, kind] = mean[shift:], centre
+            number[: steps - shift, kind] = whole[shift:, S]
+            lone = opened.part(~opened.near[:, kind - 1] & (opened.time - self.start >= shift))
             at, place = np.unique(lone.time - self.start, return_inverse=True)
-            rest = scattered(place, _with_ones(lone.values - self.centre), len(at))
-            sums[: steps - shift, kind] = whole[shift:]
-            sums[at[at >= shift] - shift, kind] -= rest[at >= shift]
+            rest = whole[at] - scattered(place, _with_ones(lone.values - centre), len(at))
+            means[at - shift, kind], number[at - shift, kind] = _means(rest, centre), rest[:, S]
         bins = np.flatnonzero(whole[:, S] > 0)
-        stacked = sums if len(bins) == steps else sums[bins]
-        number = stacked[:, [0, 1, 3], S]
-        # Where there is nothing, the sum is 0.
-        means = stacked[..., :S] / np.maximum(stacked[..., S:], 1.0)
-        means += self.centre
-        return Profile(1, bins + self.start, np.rint(number).astype(np.int64), number, means)
+        if len(bins) < steps:
+            means, number = means[bins], number[bins]
+        number = np.rint(number[:, [0, 1, 3]])
+        return Profile(1, bins + self.start, number.astype(np.int64), number, means)
 
 
 Label = Callable[[np.ndarray], np.ndarray]
@@ -351,6 +351,13 @@ def _reach(values: np.ndarray, centre: np.ndarray) -> float:
 
 def _with_ones(rows: np.ndarray) -> np.ndarray:
     return np.concatenate([rows, np.ones((len(rows), 1))], axis=1)
+
+
+def _means(sums: np.ndarray, centre: np.ndarray) -> np.ndarray:
+    """The means [n, S] of rows [n, S + 1] of sums about a centre and of numbers; the centre for none."""
+    found = sums[:, :-1] / np.maximum(sums[:, -1:], 1.0)
+    found += centre
+    return np.asarray(found)
 
 
 def _co_moment(sums: np.ndarray, centre: np.ndarray) -> CoMoment:

@@ -135,7 +135,8 @@ def array(arrays: Arrays, name: str, kind: str, *shape: int | None) -> np.ndarra
         raise InputError(f"array {name!r} has shape {found.shape}, not ({wanted})")
     if found.dtype.kind != kind:
         raise InputError(f"array {name!r} holds {found.dtype}")
-    if kind == "f" and not (np.abs(found) < LARGEST).all():
+    # False for NaN.
+    if kind == "f" and not (-LARGEST < found.min(initial=0) and found.max(initial=0) < LARGEST):
         raise InputError(f"array {name!r} holds numbers that are not finite, or too large for sums")
     return found
 

@@ -36,7 +36,7 @@ def encode(kind: int, meta: Any, *arrays: np.ndarray) -> bytes:
     parts = [bytes([VERSION, kind]), _varint(len(text)), text, _varint(len(arrays))]
     for array in arrays:
         form, packed = _narrow(np.asarray(array))
-        parts += [bytes([form, packed.ndim]), *(_varint(n) for n in packed.shape), packed.tobytes()]
+        parts += [bytes([form, packed.ndim]), *(_varint(n) for n in packed.shape), _bytes(packed)]
     return b"".join(parts)
 
 
@@ -81,6 +81,11 @@ def _read_array(data: bytes, at: int) -> tuple[np.ndarray, int]:
     return found.astype(np.int64 if integers else np.float64), at + count * stored.itemsize
 
 
+def _bytes(array: np.ndarray) -> Any:
+    """The bytes of an array, not copied where they are many."""
+    return array.tobytes() if array.size <= _SMALL else np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
 def _narrow(array: np.ndarray) -> tuple[int, np.ndarray]:
     """The narrowest exact form; those from `_WHOLE` on are whole numbers that were floats."""
     floats = array.dtype.kind == "f"
@@ -92,6 +97,9 @@ def _narrow(array: np.ndarray) -> tuple[int, np.ndarray]:
         # Of NaN among others min and max tell nothing.
         low, high = (min(numbers), max(numbers)) if sum(numbers) == sum(numbers) else (np.nan, np.nan)
     elif array.size:
+        some = array.flat[:_SMALL]
+        if floats and not (np.rint(some) == some).all():
+            return 4, array
         low, high = array.min(), array.max()
     for form, bits in enumerate((8, 16, 32)):
         if -(1 << (bits - 1)) <= low and high < 1 << (bits - 1):  # False for NaN
