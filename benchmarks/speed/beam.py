@@ -15,10 +15,14 @@ BLOCKS = {("sorted", 10): 1.2, ("sorted", 100): 2.0, ("shuffled", 10): 3.5, ("sh
 RECORDS = {("sorted", 10): 1.3, ("sorted", 100): 1.8}
 NAIVE = {"sorted": 30, "shuffled": 12}
 MODULE = "beam_contestants"
+#: Fewer than elsewhere, as a pipeline takes seconds.
+ROUNDS = 3
 
 
 def cases(bench: Bench) -> Iterator[Row]:
     for (order, S), goal in BLOCKS.items():
+        if bench.quick and S > 10:
+            continue  # where step means are more than a tenth of the data
         data = bench.data(1000, 1000, S, order)
         path = {"path": str(data.path())}
         given = path | {"states": data.states}
@@ -28,6 +32,7 @@ def cases(bench: Bench) -> Iterator[Row]:
                 "Beam, blocks": Contestant(MODULE, "blocks", given),
                 "Beam, reading blocks": Contestant(MODULE, "read_blocks", path, sums=False),
             },
+            ROUNDS,
         )
         measured = ratio(best["Beam, blocks"], best["Beam, reading blocks"])
         yield Row("Beam blocks / no-op ReadFromParquetBatched", data.name, f"<= {goal}", measured)
@@ -43,6 +48,7 @@ def cases(bench: Bench) -> Iterator[Row]:
                 "Beam, records": Contestant(MODULE, "records", path | {"states": data.states}),
                 "Beam, reading records": Contestant(MODULE, "read_records", path, sums=False),
             },
+            ROUNDS,
         )
         measured = ratio(best["Beam, records"], best["Beam, reading records"])
         yield Row("Beam record by record / no-op ReadFromParquet", data.name, f"<= {goal}", measured)
@@ -55,13 +61,14 @@ def _streaming(bench: Bench) -> Iterator[Row]:
     for S in (10, 100):
         data = bench.data(200, 50, S)
         given = {"path": str(data.path()), "states": data.states}
-        right = bench.race(data, {"Beam, pairing summed": Contestant(MODULE, "pair_sums", given)}, rounds=1)
+        right = bench.race(data, {"Beam, pairing summed": Contestant(MODULE, "pair_sums", given)}, 1)
         best = bench.race(
             data,
             {
                 "Beam, pairing": Contestant(MODULE, "pair", given, sums=False),
                 "Beam, no-op stateful": Contestant(MODULE, "remember", given, sums=False),
             },
+            ROUNDS,
         )
         good = None not in right.values()
         measured = ratio(best["Beam, no-op stateful"], best["Beam, pairing"]) if good else None
@@ -71,7 +78,7 @@ def _streaming(bench: Bench) -> Iterator[Row]:
 def _against_naive(bench: Bench, order: str, ours: float | None, records: int) -> Iterator[Row]:
     data = bench.data(100, 1000, 10, order)
     given = {"path": str(data.path()), "states": data.states}
-    best = bench.race(data, {"Beam, naive": Contestant(MODULE, "naive", given)}, rounds=2)
+    best = bench.race(data, {"Beam, naive": Contestant(MODULE, "naive", given)}, 2)
     naive = best["Beam, naive"]
     measured = ratio(None if naive is None else naive * records / data.records, ours)
     yield Row("naive outer-product CombinePerKey / Beam blocks", data.name, f">= {NAIVE[order]}", measured)

@@ -19,7 +19,7 @@ def cases(bench: Bench) -> Iterator[Row]:
             )
             for layout in ("parquet", *GOALS)
         }
-        best = bench.race(data, contestants, bench.rounds(data))
+        best = bench.race(data, contestants)
         for layout, (name, times) in GOALS.items():
             what = f"{name} / Parquet with a column per state"
             yield Row(what, data.name, f"<= {times}", ratio(best[layout], best["parquet"]))
