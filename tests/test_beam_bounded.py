@@ -150,6 +150,26 @@ def test_two_workers_give_what_one_gives(mode, tmp_path):
     compare(tmp_path, plain, [*TWO_WORKERS, f"--direct_running_mode={mode}"])
 
 
+@pytest.mark.parametrize("order", ["sorted", "shuffled"])
+def test_whole_realizations_take_the_fast_road_where_they_are_read_and_where_they_meet(
+    order, tmp_path, monkeypatch
+):
+    from aggmc_beam.tracks import Tracks
+
+    monkeypatch.setattr(Tracks, "take", None)  # the general road
+    frame = frames.wide(gappy(K=60, T=40))
+    alone, meeting = frame.filter(pl.col("realization") < 30), frame.filter(pl.col("realization") >= 30)
+    parts = [
+        pl.concat([alone, meeting.filter(pl.col("time") % 2 == 0)]),
+        meeting.filter(pl.col("time") % 2 == 1),
+    ]
+    for i, part in enumerate(parts):
+        part = part.sample(fraction=1, shuffle=True, seed=i) if order == "shuffled" else part
+        frames.save(part, tmp_path / f"data{i}.parquet")
+    found = compare(tmp_path, frames.config(tmp_path / "data*.parquet"))
+    assert found["ledger"]["gaps"] == 2
+
+
 @pytest.mark.parametrize("chain", ["per-step", "window"])
 def test_pieces_that_follow_each_other_are_joined_and_those_that_overlap_meet(chain, tmp_path, monkeypatch):
     from aggmc_beam.beam import files, reading

@@ -29,6 +29,7 @@ from aggmc_beam.beam.bounded import (
 from aggmc_beam.beam.combiners import CoverageFn
 from aggmc_beam.beam.coverage import Coverage, Verdict
 from aggmc_beam.beam.files import (
+    PIECE,
     File,
     Piece,
     feed,
@@ -42,6 +43,8 @@ from aggmc_beam.beam.values import Batch, Group, Reach
 from aggmc_beam.local.accumulate import Accumulator
 from aggmc_beam.local.assemble import Records
 from aggmc_beam.local.engine import Plan, accumulator
+from aggmc_beam.local.rows import arranged, is_disordered, joined
+from aggmc_beam.local.survey import BATCH
 from aggmc_beam.records import realization_number
 from aggmc_beam.saved import Sums
 
@@ -117,6 +120,8 @@ class SumPiece(beam.DoFn):  # type: ignore[misc]
         if not self.verdicts:
             self._learn(verdicts)
         noticed = dict.fromkeys(("rows", "rejected", "kept", "used", "duplicate"), 0)
+        # Records out of order, which are put in order once the piece is read.
+        held: list[Records] = []
         for frame in read_rows(self.plan, piece):
             total = self.total = self.total or self._begin()
             refused = total.refused
@@ -129,15 +134,19 @@ class SumPiece(beam.DoFn):  # type: ignore[misc]
             here, away = self._parted(total, records)
             for batch in [] if away is None else to_batches(total.keys, away):
                 yield from spread(self.plan, batch, self.shards)
-            if here is not None:
-                self._add_rules(total)
-                known = total.kept, total.used, total.duplicate
-                total.take(here)
-                noticed["kept"] += total.kept - known[0]
-                noticed["used"] += total.used - known[1]
-                noticed["duplicate"] += total.duplicate - known[2]
-                if total.open_values > OPEN:
-                    yield from (beam.pvalue.TaggedOutput(SUMS, part) for part in self._flush())
+            if here is None:
+                continue
+            self._add_rules(total)
+            if total.ordered is None or not (held or is_disordered(here)):
+                yield from self._take(total, [here], noticed)
+                continue
+            held.append(here)
+            if sum(records.counts.size for records in held) > PIECE:
+                yield from self._take(total, arranged(joined(held), BATCH), noticed)
+                held = []
+        if held:
+            assert self.total is not None
+            yield from self._take(self.total, arranged(joined(held), BATCH), noticed)
         counter("rows").inc(noticed["rows"])
         counter("records").inc(noticed["used"])
         counter("duplicates").inc(noticed["duplicate"])
@@ -149,6 +158,17 @@ class SumPiece(beam.DoFn):  # type: ignore[misc]
         for found in self._flush():
             value = WindowedValue(found, window.max_timestamp(), [window])
             yield beam.pvalue.TaggedOutput(SUMS, value)
+
+    def _take(self, total: Accumulator, parts: Iterable[Records], noticed: dict[str, int]) -> Iterator[Any]:
+        """Add records to the sums; what the sums are, once they hold too much."""
+        for records in parts:
+            known = total.kept, total.used, total.duplicate
+            total.take(records)
+            noticed["kept"] += total.kept - known[0]
+            noticed["used"] += total.used - known[1]
+            noticed["duplicate"] += total.duplicate - known[2]
+        if total.open_values > OPEN:
+            yield from (beam.pvalue.TaggedOutput(SUMS, part) for part in self._flush())
 
     def _begin(self) -> Accumulator:
         total = accumulator(self.plan)

@@ -50,6 +50,20 @@ def _last_start(key: pl.Series) -> int:
     return int(others[-1]) + 1 if len(others) else 0
 
 
+def is_disordered(records: Records) -> bool:
+    """Whether some record does not come after the one before it, by key and time."""
+    key, time = np.diff(records.key), np.diff(records.time)
+    return bool(np.any((key < 0) | ((key == 0) & (time <= 0))))
+
+
+def joined(parts: list[Records]) -> Records:
+    """Records of one run, in the order of the parts."""
+    key, time, place = (np.concatenate([getattr(p, n) for p in parts]) for n in ("key", "time", "place"))
+    populations = [p.population for p in parts if p.population is not None]
+    population = np.concatenate(populations) if populations else None
+    return Records(key, time, np.concatenate([p.counts for p in parts]), population, place)
+
+
 def arranged(records: Records, size: int) -> Iterator[Records]:
     """The same records in order of key and time, about `size` at once and no realization cut in two."""
     order = _order(records.key, records.time)
