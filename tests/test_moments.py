@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from oracle import assert_same_moments, moments
 
@@ -12,7 +12,6 @@ def array_records(y):
     return {(k, t): y[k, t] for k, t in np.ndindex(y.shape[:2]) if not np.isnan(y[k, t]).any()}
 
 
-@settings(deadline=None)  # the first call imports scipy
 @given(
     seed=st.integers(0, 2**32 - 1),
     shape=st.tuples(st.integers(1, 4), st.integers(1, 9), st.integers(1, 4)),
