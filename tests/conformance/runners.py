@@ -52,6 +52,8 @@ def _flink(name: str) -> Runner:
     workers = ("--environment_type=LOOPBACK",)
     if name == "flink-external":
         workers = ("--environment_type=EXTERNAL", f"--environment_config={flink.WORKER_POOL}")
+        # A Python process serves several stages of a job.
+        workers += ("--environment_cache_millis=60000",)
     return Runner(
         name,
         (
