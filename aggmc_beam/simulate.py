@@ -200,7 +200,9 @@ def _absorption_shares(P: FloatArray, classes: list[IntArray]) -> FloatArray:
     S = len(P)
     transient = np.setdiff1d(np.arange(S), np.concatenate(classes))
     into = np.column_stack([P[np.ix_(transient, members)].sum(axis=1) for members in classes])
-    absorbed = np.linalg.solve(np.eye(len(transient)) - P[np.ix_(transient, transient)], into)
+    # By least squares: a state that is left with probability 1e-17 makes the equations singular.
+    staying = np.eye(len(transient)) - P[np.ix_(transient, transient)]
+    absorbed = np.linalg.lstsq(staying, into, rcond=None)[0]
     weight = np.array([len(members) for members in classes]) + absorbed.sum(axis=0)
     return np.asarray(weight / weight.sum())
 

@@ -258,3 +258,10 @@ def test_regular_chains_visit_every_state_and_forget() -> None:
 def test_bad_input_is_refused_with_what_would_be_right(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         simulate(**options)
+
+
+def test_a_state_that_is_hardly_ever_left_leaves_a_stationary_distribution():
+    P = np.array([[1.0, 1e-17, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    pi = stationary_distribution(P)
+    assert np.isfinite(pi).all()
+    assert pi.sum() == pytest.approx(1)
