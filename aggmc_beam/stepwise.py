@@ -183,6 +183,9 @@ def step_mom_without_each(sums: StepSums) -> np.ndarray:
     for g in range(sums.groups):
         w = total - sums.weight[g]
         used = w > 1e-9 * total.max()
+        if not used.any():  # it is all there is
+            found.append(np.full_like(lag1, np.nan))
+            continue
         part = np.divide(sums.weight[g], w, out=np.zeros_like(w), where=used)[:, None]
         # The step means move away from the replicate that is left out.
         left, right = L - part * (sums.left[g] - L), R - part * (sums.right[g] - R)

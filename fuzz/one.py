@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 import time
 from pathlib import Path
@@ -34,8 +35,9 @@ call = TARGETS[name] if name in TARGETS else STRUCTURED[name].hypothesis.fuzz_on
 
 
 # What is imported at first use is not the fault of the input that comes first.
-for path in sorted((Path(__file__).parent / "corpus" / name).glob("*")):
-    call(path.read_bytes())
+corpus = [path.read_bytes() for path in sorted((Path(__file__).parent / "corpus" / name).glob("*"))]
+for warm_up in corpus or [random.Random(seed).randbytes(4096) for seed in range(20)]:
+    call(warm_up)
 
 
 def once(data: bytes) -> None:

@@ -25,6 +25,15 @@ class _Loader(yaml.SafeLoader):
         super().__init__(stream)
         self.depth = self.nodes = 0
 
+    def fetch_flow_collection_start(self, TokenClass: Any) -> None:
+        # The scanner reads far ahead, in time that grows with the square of the depth.
+        if self.flow_level >= MAX_DEPTH:
+            raise yaml.MarkedYAMLError(
+                problem=f"more than {MAX_DEPTH} levels; a config is small",
+                problem_mark=self.get_mark(),
+            )
+        super().fetch_flow_collection_start(TokenClass)
+
     def compose_node(self, parent: Any, index: Any) -> Any:
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.events.AliasEvent) or getattr(event, "anchor", None):
