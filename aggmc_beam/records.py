@@ -146,6 +146,25 @@ def read_record(row: Mapping[str, Any], schema: Schema) -> Record:
     return Record(realization, time, counts, population, group)
 
 
+def as_row(record: Record, schema: Schema) -> dict[str, Any]:
+    """The row that `read_record` would read the record from.
+
+    >>> schema = Schema(("home", "away"), "counts")
+    >>> as_row(Record("7", 3, np.array([5.0, 10.0])), schema)
+    {'realization': '7', 'time': 3, 'counts': [5.0, 10.0]}
+    """
+    row: dict[str, Any] = dict(zip(schema.group_by, record.group, strict=True))
+    row[schema.realization] = record.realization
+    row[schema.time] = schema.clock.label(record.time)
+    if isinstance(schema.counts, str):
+        row[schema.counts] = record.counts.tolist()
+    else:
+        row |= dict(zip(schema.counts, record.counts.tolist(), strict=True))
+    if schema.population is not None and record.population is not None:
+        row[schema.population] = record.population
+    return row
+
+
 def parse_json(line: str | bytes) -> dict[str, Any]:
     """The row in a line of JSON; `Rejected` if it is none."""
     row = read_json(line)
@@ -170,7 +189,7 @@ def read_json(text: str | bytes) -> Any:
         raise Rejected(f"the line is not UTF-8 text ({error.reason})") from None
     except (ValueError, RecursionError) as error:  # also integers of thousands of digits
         raise Rejected(f"the line is not JSON: {error}") from None
-    if _openings(text) > MAX_DEPTH and _is_deep(found):
+    if openings(text) > MAX_DEPTH and _is_deep(found):
         raise Rejected(f"it is nested more than {MAX_DEPTH} deep")
     return found
 
@@ -180,7 +199,8 @@ def _first(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found if len(found) == len(pairs) else dict(reversed(pairs))
 
 
-def _openings(text: str | bytes) -> int:
+def openings(text: str | bytes) -> int:
+    """How many lists and objects begin in the text, or seem to; it cannot be deeper than that."""
     if isinstance(text, str):
         return text.count("[") + text.count("{")
     return text.count(b"[") + text.count(b"{")

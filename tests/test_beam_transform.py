@@ -81,9 +81,18 @@ def odd_rows():
     pool = {
         "region": ["north", " north", "ü", 7, 7.0, None, True],
         "realization": [1, "1", "x ", np.int64(3), 2.5, ""],
-        "time": [4, 8, "12", 8.0, np.int32(4), 3, True],
-        "counts": [[1, 2, 3], (1, 2.5, 3), np.arange(3), [1, True, 2], [1, None, 2], [1, 2], "1,2,3"],
-        "people": [10, 20.0, "30", 0, float("inf")],
+        "time": [4, 8, "12", 8.0, np.int32(4), 3, True, 2**60, -(2**63)],
+        "counts": [
+            [1, 2, 3],
+            (1, 2.5, 3),
+            np.arange(3),
+            [1, True, 2],
+            [1, None, 2],
+            [1, 2],
+            "1,2,3",
+            [1, 2, 1e31],
+        ],
+        "people": [10, 20.0, "30", 0, float("inf"), 1e31],
     }
     rows = []
     for _ in range(300):
@@ -117,7 +126,15 @@ def test_rows_read_together_are_what_they_are_one_by_one():
     assert len(columns_of([ordinary] * 100, schema)[0]) == 100  # such rows do go the fast way
 
 
-@pytest.mark.parametrize("line", ["", "1", "{}, {}", '{"a": 1', '"b": 2}', "[]", "{} {}"])
+DEEP = '{"a": ' + "[" * 40 + "]" * 40 + "}"
+LONG = '{"a": "' + "x" * (10 << 20) + '"}'
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["", "1", "{}, {}", '{"a": 1', '"b": 2}', "[]", "{} {}", '{"a": 1, "a": 2}', DEEP, LONG],
+    ids=lambda line: line[:12],
+)
 def test_lines_of_json_are_read_together_only_if_each_is_one_object(line):
     good = ['{"a": [1, 2]}'] * 3
     assert len(plain_rows(good)) == 3

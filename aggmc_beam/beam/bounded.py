@@ -25,6 +25,7 @@ from aggmc_beam.limit import check_rejected
 from aggmc_beam.local.engine import Plan, accumulator, labelled
 from aggmc_beam.local.explain import CONFLICT
 from aggmc_beam.moments import Counts
+from aggmc_beam.records import as_row
 from aggmc_beam.result import Estimate
 from aggmc_beam.saved import Saved, Sums, estimate_sums
 
@@ -87,9 +88,9 @@ class SumKey(beam.DoFn):  # type: ignore[misc]
         counter("duplicates").inc(summed.noticed["duplicate"])
         counter("rejected").inc(summed.noticed["rejected"])
         yield beam.pvalue.TaggedOutput(NOTICED, summed.noticed)
-        yield from self._set_aside(group, batches, summed)
+        yield from self._set_aside(batches, summed)
 
-    def _set_aside(self, group: Group, batches: list[Batch], summed: Summed) -> Iterator[Any]:
+    def _set_aside(self, batches: list[Batch], summed: Summed) -> Iterator[Any]:
         if self.files:
             for file, row in summed.refused.tolist():
                 reason = summed.reasons.get((file, row), "")
@@ -100,20 +101,8 @@ class SumKey(beam.DoFn):  # type: ignore[misc]
         reasons = {(at, i): summed.reasons.get((at, i), "") for at, i in summed.refused.tolist()}
         reasons |= dict.fromkeys(map(tuple, summed.conflicts.tolist()), CONFLICT)
         for (at, i), reason in reasons.items():
-            record = described(self.plan, group, batches[at], i)
+            record = as_row(batches[at].record(i), self.plan.schema)
             yield beam.pvalue.TaggedOutput(REJECTED, {"record": record, "reason": reason, "source": None})
-
-
-def described(plan: Plan, group: Group, batch: Batch, i: int) -> dict[str, Any]:
-    """A record of a batch as a row, for the dead-letter output."""
-    schema = plan.schema
-    record: dict[str, Any] = dict(zip(schema.group_by, group, strict=True))
-    record[schema.realization] = batch.names[batch.key[i]]
-    record[schema.time] = schema.clock.label(int(batch.time[i]))
-    record["counts"] = batch.values[i].tolist()
-    if batch.population is not None and schema.population is not None:
-        record[schema.population] = float(batch.population[i])
-    return record
 
 
 def add_counts(found: Iterable[dict[str, int]]) -> dict[str, int]:

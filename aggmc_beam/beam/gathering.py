@@ -19,7 +19,18 @@ from aggmc_beam.beam.parsing import rejection, rows
 from aggmc_beam.beam.summing import take
 from aggmc_beam.beam.values import Batch, Group, Reach
 from aggmc_beam.local.engine import Plan
-from aggmc_beam.records import Record, Rejected, Schema, identity, read_record
+from aggmc_beam.records import (
+    MAX_BYTES,
+    MAX_COUNT,
+    MAX_DEPTH,
+    MAX_TIME,
+    Record,
+    Rejected,
+    Schema,
+    identity,
+    openings,
+    read_record,
+)
 
 #: Elements that are read together.
 TOGETHER = 10_000
@@ -144,13 +155,23 @@ def _json_rows(lines: Sequence[str]) -> Sequence[Mapping[str, Any]]:
     object, and so their number tells that each was one."""
     if not all(line[:1] == "{" and line[-1:] == "}" for line in lines):
         raise Odd
+    if any(len(line) > MAX_BYTES or openings(line) > MAX_DEPTH for line in lines):
+        raise Odd
     try:
-        found = json.loads(f"[{','.join(lines)}]")
+        found = json.loads(f"[{','.join(lines)}]", object_pairs_hook=_once)
     except (ValueError, RecursionError):
         raise Odd from None
     if len(found) != len(lines):
         raise Odd
     return found  # type: ignore[no-any-return]
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object in which no key is given twice."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise Odd
+    return found
 
 
 def columns_of(found: Sequence[Mapping[str, Any]], schema: Schema) -> list[Batch]:
@@ -194,7 +215,8 @@ def _times(column: list[Any], schema: Schema) -> np.ndarray:
     clock, kinds = schema.clock, set(map(type, column))
     if not clock.stamps and kinds <= _WHOLE:
         time = np.array(column)
-        if time.dtype != np.int64 or (clock.unit != 1 and np.any(time % clock.unit)):
+        near = time.dtype == np.int64 and time.min() > -MAX_TIME and time.max() < MAX_TIME
+        if not near or np.any(time % clock.unit):
             raise Odd
         return time // clock.unit
     if clock.stamps and kinds in (_TEXT, {datetime}):
@@ -223,13 +245,12 @@ def _numbers(column: list[Any]) -> np.ndarray:
     if not set(map(type, column)) <= _NUMBER:
         raise Odd
     values = np.array(column, np.float64)
-    if not np.isfinite(values).all():
+    if not (np.abs(values) < MAX_COUNT).all():  # False for NaN
         raise Odd
     return values
 
 
 def _by_group(whole: Batch, groups: list[tuple[tuple[str, ...], np.ndarray]]) -> list[Batch]:
-
     if not groups:
         return [whole]
     code = np.zeros(len(whole), np.int64)

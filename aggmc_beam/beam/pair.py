@@ -25,8 +25,8 @@ from aggmc_beam.local.engine import Plan, accumulator
 from aggmc_beam.local.explain import CONFLICT
 from aggmc_beam.moments import Counts
 from aggmc_beam.noise import Exact
-from aggmc_beam.records import Record, Schema, realization_number
-from aggmc_beam.track import Row, Track
+from aggmc_beam.records import Record, as_row, realization_number
+from aggmc_beam.track import Track
 
 FORGOTTEN = "it came too late: its realization had been silent for stream.state_ttl and was forgotten"
 
@@ -66,25 +66,23 @@ class Pair(beam.DoFn):  # type: ignore[misc]
         known = known or Known(at.micros)
         known.newest = max(known.newest, at.micros)
         key = group_key(record.group)
-        for delta, why in self._taken(known, record):
-            yield key, delta
-            if why is not None:
-                yield beam.pvalue.TaggedOutput(REJECTED, rejection(as_row(self.plan.schema, record), why))
+        delta, why = self._taken(known, record)
+        yield key, delta
+        if why is not None:
+            yield beam.pvalue.TaggedOutput(REJECTED, rejection(as_row(record, self.plan.schema), why))
         state.write(known)
 
-    def _taken(self, known: Known, record: Record) -> Iterator[tuple[Delta, str | None]]:
+    def _taken(self, known: Known, record: Record) -> tuple[Delta, str | None]:
         """What the record adds, and why it goes to the dead-letter output if it does."""
         S = len(self.plan.schema.states)
         if known.floor is not None and record.time < known.floor:
             counter("late").inc()
-            yield Delta.counted(S, Counts(late=1)), FORGOTTEN
-            return
+            return Delta.counted(S, Counts(late=1)), FORGOTTEN
         try:
             N = self._population(record, known.population)
         except InputError as error:
             counter("rejected").inc()
-            yield Delta.counted(S, Counts(rejected=1)), str(error)
-            return
+            return Delta.counted(S, Counts(rejected=1)), str(error)
         met = known.population is None and N is not None
         known.population = N
         if known.track is None:
@@ -96,11 +94,10 @@ class Pair(beam.DoFn):  # type: ignore[misc]
             delta = replace(delta, populations=(1.0, N, N, N))
         if delta.counts.duplicates:
             counter("duplicates").inc()
-            if before is not None and _differs(before, values[0]):
+            if before is not None and not np.array_equal(before.values, values[0]):
                 counter("conflicting").inc()
-                yield delta, CONFLICT
-                return
-        yield delta, None
+                return delta, CONFLICT
+        return delta, None
 
     @on_timer(EXPIRY)  # type: ignore[untyped-decorator]
     def expire(
@@ -162,28 +159,10 @@ class Pair(beam.DoFn):  # type: ignore[misc]
             block.weight,
             # A realization is counted with the record that is its first.
             Counts(duplicates=counts.duplicates),
-            payloads=(json.dumps(as_row(self.plan.schema, record)),) if self.closing else (),
+            payloads=(json.dumps(as_row(record, self.plan.schema)),) if self.closing else (),
         )
-
-
-def _differs(kept: Row, values: np.ndarray) -> bool:
-    return not np.array_equal(kept.values, values)
 
 
 def _check_total(total: float, population: float) -> None:
     if total > population * (1 + 1e-9):
         raise InputError(f"it counts {total:g} individuals, more than the population {population:g}")
-
-
-def as_row(schema: Schema, record: Record) -> dict[str, Any]:
-    """A record as it came, for the dead-letter output."""
-    row: dict[str, Any] = dict(zip(schema.group_by, record.group, strict=True))
-    row[schema.realization] = record.realization
-    row[schema.time] = schema.clock.label(record.time)
-    if isinstance(schema.counts, str):
-        row[schema.counts] = record.counts.tolist()
-    else:
-        row |= dict(zip(schema.counts, record.counts.tolist(), strict=True))
-    if schema.population is not None and record.population is not None:
-        row[schema.population] = record.population
-    return row

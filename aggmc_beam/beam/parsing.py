@@ -71,7 +71,8 @@ class Parse(beam.DoFn):  # type: ignore[misc]
 
     def process(self, element: Any) -> Iterator[Record | Any]:
         if isinstance(element, Batch):
-            yield element
+            counter("rows").inc(len(element))
+            yield from map(element.record, range(len(element)))
             return
         for row in rows(element):
             counter("rows").inc()

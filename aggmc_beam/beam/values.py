@@ -12,6 +12,7 @@ from aggmc_beam.digest import Digest, Replicates
 from aggmc_beam.local.survey import Extent
 from aggmc_beam.moments import Counts, Moments
 from aggmc_beam.profile import Profile
+from aggmc_beam.records import Record
 from aggmc_beam.saved import Sums
 from aggmc_beam.track import Track
 from aggmc_beam.tracks import Tracks
@@ -46,6 +47,12 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.time)
+
+    def record(self, i: int) -> Record:
+        """Row i of a batch of records. A copy, so that it does not keep the whole batch alive."""
+        population = None if self.population is None else float(self.population[i])
+        counts = np.array(self.values[i], np.float64)
+        return Record(self.names[self.key[i]], int(self.time[i]), counts, population, self.group)
 
 
 @dataclass(frozen=True)

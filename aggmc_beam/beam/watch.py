@@ -6,13 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
-import numpy as np
 from apache_beam.io.fileio import MatchContinuously
 
 from aggmc_beam.beam.bounded import REJECTED, counter
 from aggmc_beam.beam.files import File, opened, read_file
 from aggmc_beam.beam.parsing import Parsed, rejection
-from aggmc_beam.beam.values import Batch
 from aggmc_beam.durations import microseconds
 from aggmc_beam.errors import InputError
 from aggmc_beam.local.engine import Plan
@@ -70,7 +68,7 @@ class ReadRecords(beam.DoFn):  # type: ignore[misc]
             counter("rows").inc(reading.rows)
             refused.append(reading.refused)
             for batch in reading.batches:
-                yield from records_of(batch)
+                yield from map(batch.record, range(len(batch)))
         if not sum(map(len, refused)):
             return
         with opened(self.plan.config, file) as source:
@@ -79,12 +77,3 @@ class ReadRecords(beam.DoFn):  # type: ignore[misc]
                 counter("rejected").inc()
                 where = {"file": file.path, "row": r.row}
                 yield beam.pvalue.TaggedOutput(REJECTED, {**rejection(r.record, r.reason), "source": where})
-
-
-def records_of(batch: Batch) -> Iterator[Record]:
-    """The records of a batch, one by one."""
-    time = batch.time.tolist()
-    population = [None] * len(batch) if batch.population is None else batch.population.tolist()
-    for i, key in enumerate(batch.key.tolist()):
-        # A copy, so that a record does not keep the whole batch alive.
-        yield Record(batch.names[key], time[i], np.array(batch.values[i]), population[i], batch.group)
