@@ -16,7 +16,8 @@ from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
 import aggmc_beam as am
-from aggmc_beam.beam import EstimateTransitions, Stream, health, unbounded
+from aggmc_beam.beam import EstimateTransitions, Stream, health, pool, running
+from aggmc_beam.beam.gathering import columns_of
 from aggmc_beam.beam.parsing import ParseRecords
 from aggmc_beam.beam.unbounded import Refresh
 from aggmc_beam.config import read_config
@@ -276,9 +277,30 @@ def test_health_tells_how_far_the_stream_has_come():
     assert not health[0]["ended"]
     assert health[-1]["ended"]
     assert health[0]["ledger"] == {"read": 90, "used": 90, "duplicate": 0, "rejected": 0, "late": 0}
-    assert health[0]["watermark"] == iso(START * 10**6)  # event time of the earliest record has passed
+    newest = iso((START + 29 * MINUTE) * 10**6)
+    assert health[0]["newest"] == health[0]["watermark"] == newest  # event time has passed it
     assert health[-1]["refreshes"] == 2
     assert health[-1]["last_refresh"] is not None
+
+
+def test_the_watermark_is_told_while_newer_records_keep_coming():
+    stream = Arrivals()
+    for minute in range(1, 20):  # event time follows the records at a distance, and never reaches the newest
+        made = {"realization": 1, "time": iso((START + MINUTE * minute) * 10**6), "counts": [1, 2, 3]}
+        stream = stream.add_elements([at(made)]).advance_watermark_to(START + MINUTE * (minute - 3))
+    stream = stream.advance_processing_time(10**10).advance_watermark_to_infinity()
+    _, _, found = observed(stream, transform(step="1m"), "moving")
+    assert found[0]["newest"] == iso((START + 19 * MINUTE) * 10**6)
+    assert iso((START + 10 * MINUTE) * 10**6) < found[0]["watermark"] < iso((START + 17 * MINUTE) * 10**6)
+
+
+def test_batches_of_records_are_read_like_records(tmp_path):
+    items = rows(K=4)
+    batches = columns_of(items, transform().plan.schema)
+    stream = Arrivals().add_elements(batches).add_elements(batches).advance_watermark_to_infinity()
+    found, _ = streamed(stream, transform(), "batches")
+    assert found[-1].counts["duplicates"] == len(items)
+    assert_same(found[-1], batch(items, tmp_path)[0])
 
 
 def test_counters_are_the_ledger(monkeypatch):
@@ -286,7 +308,7 @@ def test_counters_are_the_ledger(monkeypatch):
     items = rows(K=4)
     broken, late = ["garbage"] * 3, {**items[0], "counts": [9, 9, 9]}
     # It fails if a timer of the clock is still pending at the end, so all are due at once.
-    for module in (health, unbounded):
+    for module in (health, pool, running):
         monkeypatch.setattr(module, "soon", lambda _: Timestamp(0))
     made = transform()
     with beam.Pipeline("FnApiRunner") as pipeline:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import astuple
@@ -27,30 +28,34 @@ HEALTH = "health.json"
 #: Event times outside of these are marks of Beam's own, such as the end of all times.
 SANE = (-(2**61), SUM_ENDS.micros - 1)
 _NUMBERS = coders.TupleCoder([coders.VarIntCoder()] * 8)
-_NEVER = -(2**62)
+#: An event time, or a moment, that has not been.
+NEVER = -(2**62)
+#: The output of stages that count: parts of the ledger, as `Numbers`.
+LEDGER = "ledger"
 #: The five of the ledger, the number of refreshes, the newest event time, and when the last refresh was.
 Numbers = tuple[str, tuple[int, int, int, int, int, int, int, int]]
 
 
-def from_ledger(ledger: Ledger, at: Any = beam.DoFn.TimestampParam) -> Numbers:
+def from_ledger(ledger: Ledger, newest: int = NEVER) -> Numbers:
     read, used, duplicate, rejected, late = astuple(ledger)
-    return "", (read, used, duplicate, rejected, late, 0, at.micros, _NEVER)
+    return "", (read, used, duplicate, rejected, late, 0, newest, NEVER)
 
 
 def from_estimate(_: Estimate) -> Numbers:
-    return "", (0, 0, 0, 0, 0, 1, _NEVER, int(time.time() * 1e6))
+    return "", (0, 0, 0, 0, 0, 1, NEVER, int(time.time() * 1e6))
 
 
-class Watch(beam.DoFn):  # type: ignore[misc]
+class Health(beam.DoFn):  # type: ignore[misc]
     """Parts of the ledger and notices of estimates, all under one key, to the health of the stream at
     each refresh. Fails when more records than `limit` are rejected."""
 
     NUMBERS = ReadModifyWriteStateSpec("numbers", _NUMBERS)
     WATERMARK = ReadModifyWriteStateSpec("watermark", coders.VarIntCoder())
     DUE = ReadModifyWriteStateSpec("due", coders.BooleanCoder())
-    REFRESH = TimerSpec("watch_refresh", TimeDomain.REAL_TIME)
-    MARK = TimerSpec("watch_mark", TimeDomain.WATERMARK)
-    END = TimerSpec("watch_end", TimeDomain.WATERMARK)
+    MARKED = ReadModifyWriteStateSpec("marked", coders.BooleanCoder())
+    REFRESH = TimerSpec("health_refresh", TimeDomain.REAL_TIME)
+    MARK = TimerSpec("health_mark", TimeDomain.WATERMARK)
+    END = TimerSpec("health_end", TimeDomain.WATERMARK)
 
     def __init__(self, timing: Timing, limit: int | float | None) -> None:
         self.timing, self.limit = timing, limit
@@ -60,17 +65,20 @@ class Watch(beam.DoFn):  # type: ignore[misc]
         element: tuple[str, tuple[int, ...]],
         numbers: Any = beam.DoFn.StateParam(NUMBERS),
         due: Any = beam.DoFn.StateParam(DUE),
+        marked: Any = beam.DoFn.StateParam(MARKED),
         refresh: Any = beam.DoFn.TimerParam(REFRESH),
         mark: Any = beam.DoFn.TimerParam(MARK),
         end: Any = beam.DoFn.TimerParam(END),
     ) -> None:
         *added, newest, refreshed = element[1]
-        *known, last, before = numbers.read() or (0,) * 6 + (_NEVER, _NEVER)
+        *known, last, before = numbers.read() or (0,) * 6 + (NEVER, NEVER)
         total = [a + b for a, b in zip(known, added, strict=True)]
         newest, refreshed = max(newest, last), max(refreshed, before)
         numbers.write((*total, newest, refreshed))
         check_rejected(total[3], total[0], self.limit, complete=False)
-        if SANE[0] < newest < SANE[1]:
+        # A mark that is set stays: moved on with each record, it would always be ahead of the watermark.
+        if SANE[0] < newest < SANE[1] and not marked.read():
+            marked.write(True)
             mark.set(Timestamp(micros=newest))
         end.set(SUM_ENDS)
         if not due.read():
@@ -91,9 +99,17 @@ class Watch(beam.DoFn):  # type: ignore[misc]
     def passed(
         self,
         at: Any = beam.DoFn.TimestampParam,
+        numbers: Any = beam.DoFn.StateParam(NUMBERS),
         watermark: Any = beam.DoFn.StateParam(WATERMARK),
+        marked: Any = beam.DoFn.StateParam(MARKED),
+        mark: Any = beam.DoFn.TimerParam(MARK),
     ) -> None:
         watermark.write(at.micros)
+        *_, newest, _ = numbers.read()
+        if at.micros < newest < SANE[1]:
+            mark.set(Timestamp(micros=newest))
+        else:
+            marked.clear()
 
     @on_timer(END)  # type: ignore[untyped-decorator]
     def ended(
@@ -116,7 +132,7 @@ def health(numbers: tuple[int, ...], watermark: int | None, ended: bool) -> dict
         "ended": ended,
         "ledger": Ledger(*ledger).check().to_dict(),
         "refreshes": refreshes,
-        "last_refresh": None if refreshed == _NEVER else iso(refreshed),
+        "last_refresh": None if refreshed == NEVER else iso(refreshed),
         "newest": iso(newest) if SANE[0] < newest < SANE[1] else None,
         "watermark": None if watermark is None else iso(watermark),
         "lag_seconds": None if not sane else round((now - sane[0]) / 1e6, 3),
@@ -133,7 +149,7 @@ class WriteHealth(beam.DoFn):  # type: ignore[misc]
         data = (json.dumps(found, indent=1) + "\n").encode()
         path = str(FileSystems.join(self.directory, HEALTH))
         if is_local(self.directory):
-            FileSystems.exists(self.directory) or FileSystems.mkdirs(self.directory)
+            os.makedirs(self.directory, exist_ok=True)
             storage.write_atomically(path, data)
             return
         with FileSystems.create(path) as far:

@@ -1,7 +1,7 @@
 """A long run of the pairing stage of streams: `make soak`. Are the sums exact, and does state stay bounded?
 
 2 million distinct records of 100,000 realizations, all alive at once, with disorder and duplicates (see
-feed.py), go through `Pair` and `Gather` and are summed as `Sum` sums them.
+feed.py), go through `Pair` and `JoinDeltas` and are summed as `RunningSums` sums them.
 
 What drives them: no runner of Beam's that keeps state between bundles takes 2 million records on one
 machine in reasonable time. So the DoFns' own methods are called by the small runner below, one element at a
@@ -59,13 +59,14 @@ class Timer:
 
 
 class Runner:
-    """`Pair` and `Gather`, and the sums of what they hand on."""
+    """`Pair` and `JoinDeltas`, and the sums of what they hand on."""
 
     def __init__(self, plan, timing) -> None:
         from aggmc_beam.beam.pair import Pair
-        from aggmc_beam.beam.unbounded import Gather, moments_fn
+        from aggmc_beam.beam.running import moments_fn
+        from aggmc_beam.beam.unbounded import JoinDeltas
 
-        self.pair, self.gather, self.fn = Pair(plan, timing), Gather(1), moments_fn(plan)
+        self.pair, self.gather, self.fn = Pair(plan, timing), JoinDeltas(1), moments_fn(plan)
         self.state, self.timer = State(Pair.KNOWN.coder), Timer()
         self.snapshot = self.fn.create_accumulator()
         self.gather.start_bundle()
@@ -189,9 +190,11 @@ def on_beam(number: int, realizations: int) -> int:
     from apache_beam.transforms.window import TimestampedValue
 
     from aggmc_beam.beam.bounded import REJECTED
+    from aggmc_beam.beam.health import LEDGER
     from aggmc_beam.beam.pair import Pair, by_realization
+    from aggmc_beam.beam.running import moments_fn
     from aggmc_beam.beam.timing import Timing
-    from aggmc_beam.beam.unbounded import LEDGER, Gather, moments_fn
+    from aggmc_beam.beam.unbounded import JoinDeltas
     from aggmc_beam.beam.values import Delta
     from aggmc_beam.records import Record
 
@@ -209,10 +212,10 @@ def on_beam(number: int, realizations: int) -> int:
             .with_output_types(tuple[str, Delta])
             .with_outputs(REJECTED, main="deltas")
         )
-        gathered = paired.deltas | beam.ParDo(Gather(1)).with_output_types(tuple[str, Delta]).with_outputs(
+        joined = paired.deltas | beam.ParDo(JoinDeltas(1)).with_output_types(tuple[str, Delta]).with_outputs(
             LEDGER, main="deltas"
         )
-        summed = gathered.deltas | beam.CombinePerKey(moments_fn(plan))
+        summed = joined.deltas | beam.CombinePerKey(moments_fn(plan))
         _ = summed | "Check" >> beam.MapTuple(lambda _, snapshot: check(snapshot, *expected))
     seconds, cpu = time.monotonic() - began, time.process_time() - cpu
     print(f"on FnApiRunner: {feed.distinct:,} records of {realizations:,} realizations,")

@@ -19,8 +19,9 @@ from apache_beam.utils.timestamp import Timestamp
 from aggmc_beam.beam import EstimateTransitions, MomentsFn
 from aggmc_beam.beam.bounded import REJECTED
 from aggmc_beam.beam.files import open_plan
+from aggmc_beam.beam.pair import Pair
 from aggmc_beam.beam.reading import SumFiles
-from aggmc_beam.beam.unbounded import Pair, Timing
+from aggmc_beam.beam.timing import Timing
 from aggmc_beam.beam.values import Delta
 from aggmc_beam.chain import Stationary
 from aggmc_beam.digest import Digest, Replicates
