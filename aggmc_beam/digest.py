@@ -27,6 +27,9 @@ KIND = "digest"
 REPLICATES = 50
 FEW = 20
 
+#: The arrays of a profile, as they are stored.
+PROFILE = ("bins", "number", "weight", "records", "odd", "ends")
+
 Cell = int
 Replicate = int
 
@@ -189,19 +192,19 @@ class Digest:
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Everything but the number of states, for `storage.pack`."""
         parts = sorted(self.parts)
-        profiles = sorted(self.profiles)
-        steps = [self.profiles[r] for r in profiles]
+        steps = [self.profiles[r] for r in sorted(self.profiles)]
         return {
             **(pack_moments([self.parts[p] for p in parts]) if parts else {}),
             "parts": np.array(parts, np.int64).reshape(-1, 2),
             "profiles": np.array(
-                [(r, p.width, len(p.bins)) for r, p in zip(profiles, steps, strict=True)], np.int64
-            ).reshape(-1, 3),
+                [(r, p.width, len(p.bins), len(p.odd)) for r, p in sorted(self.profiles.items())],
+                np.int64,
+            ).reshape(-1, 4),
             **{
                 f"profile_{name}": np.concatenate(
                     [getattr(p, name) for p in [Profile.zero(self.states), *steps]]
                 )
-                for name in ("bins", "number", "weight", "means")
+                for name in PROFILE
             },
         }
 
@@ -215,21 +218,21 @@ class Digest:
     def from_arrays(cls, S: int, arrays: storage.Arrays) -> Digest:
         """The inverse of `to_arrays`."""
         keys = [(int(c), int(r)) for c, r in storage.array(arrays, "parts", "i", None, 2)]
-        listing = storage.array(arrays, "profiles", "i", None, 3)
-        if (listing[:, 1:] < (1, 0)).any() or len(np.unique(listing[:, 0])) != len(listing):
+        listing = storage.array(arrays, "profiles", "i", None, 4)
+        if (listing[:, 1:] < (1, 0, 0)).any() or len(np.unique(listing[:, 0])) != len(listing):
             raise InputError("its profiles are not those of any data")
-        n = int(listing[:, 2].sum())
-        columns = (
-            storage.array(arrays, "profile_bins", "i", n),
-            storage.array(arrays, "profile_number", "i", n, 3),
-            storage.array(arrays, "profile_weight", "f", n, 3),
-            storage.array(arrays, "profile_means", "f", n, 5, S),
-        )
-        profiles, start = {}, 0
-        for replicate, width, length in listing.tolist():
-            profile = Profile(width, *(column[start : start + length] for column in columns))
-            profiles[replicate] = profile.checked()
-            start += length
+        bins, odd = (int(n) for n in listing[:, 2:].sum(0))
+        shapes = (bins,), (bins, 3), (bins, 3), (bins, S), (odd,), (odd, S)
+        columns = [
+            storage.array(arrays, f"profile_{name}", kind, *shape)
+            for name, kind, shape in zip(PROFILE, "iiffif", shapes, strict=True)
+        ]
+        profiles, row, end = {}, 0, 0
+        for replicate, width, length, more in listing.tolist():
+            parts = [column[row : row + length] for column in columns[:4]]
+            parts += [column[end : end + more] for column in columns[4:]]
+            profiles[replicate] = Profile(width, *parts).checked()
+            row, end = row + length, end + more
         moments = unpack_moments(arrays, S) if keys else []
         return cls(S, dict(zip(keys, moments, strict=True)), profiles)
 

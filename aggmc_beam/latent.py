@@ -15,7 +15,7 @@ import numpy as np
 from aggmc_beam.errors import InputError
 from aggmc_beam.moments import CoMoment, Moments
 from aggmc_beam.noise import Noise
-from aggmc_beam.profile import RECORDS, Profile
+from aggmc_beam.profile import Profile
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +158,7 @@ def _noise(
 
 
 def _trajectory(profile: Profile, inverse: np.ndarray, b: np.ndarray) -> Trajectory:
-    counts = (profile.means[:, RECORDS] - b) @ inverse.T
+    counts = (profile.records - b) @ inverse.T
     totals = counts.sum(1)
     seen = (profile.number[:, 0] > 0) & (totals > 0)  # a step at which nobody was counted has no shares
     weight, shares = profile.weight[seen, 0] * totals[seen], counts[seen] / totals[seen, None]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,15 +47,19 @@ class Opened(NamedTuple):
     values: np.ndarray
     near: np.ndarray
 
-    def part(self, at: np.ndarray | slice) -> Opened:
-        return Opened(*(column[at] for column in self))
 
-    def by_label(self, labels: int) -> list[Opened]:
-        """Those of each label."""
-        order = np.argsort(self.label, kind="stable")
-        ordered = Opened(*(np.take(column, order, axis=0) for column in self))
-        cuts = np.searchsorted(ordered.label, np.arange(labels + 1))
-        return [ordered.part(slice(a, b)) for a, b in pairwise(cuts)]
+class Lone(NamedTuple):
+    """Sums [m, S + 1] by label and step, in this order; the last column is their number."""
+
+    label: np.ndarray
+    step: np.ndarray
+    sums: np.ndarray
+
+    def of(self, label: int, first: int) -> tuple[np.ndarray, np.ndarray]:
+        """Steps and sums of one label, from step `first` on."""
+        a, b = np.searchsorted(self.label, (label, label + 1))
+        a += np.searchsorted(self.step[a:b], first)
+        return self.step[a:b], self.sums[a:b]
 
 
 class Span(NamedTuple):
@@ -95,12 +98,12 @@ class OrderedSums:
     def __post_init__(self) -> None:
         S, G = self.states, self.labels
         self.digest = Digest.zero(S)
-        self.lags = np.zeros((G, 3, S + 1, S + 1))
+        # Products at lags 0, 1 and 2, and of records without a next one with themselves.
+        self.lags = np.zeros((G, 4, S + 1, S + 1))
         self.by_step = np.zeros((G, S + 1, self.steps))
         self.met = np.zeros(G, np.int64)
         self.covered: list[np.ndarray] = []
         self.opened: list[Opened] = []
-        self.summed = 0
 
     def add(self, key: np.ndarray, time: np.ndarray, values: np.ndarray, label_of: Label) -> bool:
         """Take records [n] of realizations not met before, or do nothing and return False if they are not
@@ -133,8 +136,8 @@ class OrderedSums:
         found = self._all_opened()
         ones = np.ones(len(found.key))
         tracks = Tracks(self.states, key, start, stop, found.key, found.time, found.values, ones)
-        opened = found.by_label(self.labels)
-        profiles = {g: self._profile(g, opened[g]) for _, g in sorted(self.digest.parts)}
+        lone = self._lone(found) if self.digest.parts else []
+        profiles = {g: self._profile(g, lone) for _, g in sorted(self.digest.parts)}
         return Digest(self.states, self.digest.parts, profiles), tracks
 
     def _recentre(self, values: np.ndarray, whole: bool) -> float:
@@ -167,6 +170,10 @@ class OrderedSums:
                 left = z[:, a:b]
                 for lag in range(3):
                     lags[lag] += left @ z[:, a + lag : b + lag].T
+            last = line.last(start, stop)
+            for a in range(0, len(last), line.width):
+                lone = z[:, last[a : a + line.width]]
+                lags[3] += lone @ lone.T
 
     def _remember(
         self, key: np.ndarray, time: np.ndarray, values: np.ndarray, gap: np.ndarray, label: np.ndarray
@@ -191,52 +198,72 @@ class OrderedSums:
         kept = np.asarray(values[at], np.float64, "C")
         self.opened.append(Opened(key[at], time[at], label[at], kept, near))
 
-    def _all_opened(self, since: int = 0) -> Opened:
+    def _all_opened(self) -> Opened:
         none = np.zeros(0, np.int64)
         empty = Opened(none, none, none, np.zeros((0, self.states)), np.zeros((0, 4), bool))
-        columns = zip(empty, *self.opened[since:], strict=True)
-        return Opened(*(np.concatenate(parts) for parts in columns))
+        return Opened(*(np.concatenate(parts) for parts in zip(empty, *self.opened, strict=True)))
 
     def _flush(self) -> None:
         """Turn the sums about the present centre into moments."""
         if self.centre is None:
             return
         S, centre = self.states, self.centre
-        opened = self._all_opened(self.summed)
-        alone = opened.part(~opened.near[:, 0]).by_label(self.labels)
         parts = {}
         for g in np.flatnonzero(self.lags[:, 0, S, S]).tolist():
-            last = _with_ones(alone[g].values - centre)
-            all_lags = [self.lags[g, 0], self.lags[g, 1], self.lags[g, 2], self.lags[g, 0] - last.T @ last]
-            lag0, lag1, lag2, ends = (_co_moment(sums, centre) for sums in all_lags)
+            zero, one, two, last = self.lags[g]
+            lag0, lag1, lag2, ends = (_co_moment(sums, centre) for sums in (zero, one, two, zero - last))
             counts = Counts(realizations=int(self.met[g]))
             parts[0, g] = Moments(lag0, lag1, lag2, ends, counts, float(lag0.pairs))
         self.digest += Digest(S, parts, {})
         self.lags[:] = 0
         self.met[:] = 0
-        self.summed = len(self.opened)
 
-    def _profile(self, label: int, opened: Opened) -> Profile:
+    def _lone(self, opened: Opened) -> list[Lone]:
+        """For each kind of end, the sums of records that are none, by label and step."""
+        assert self.centre is not None
+        centred = opened.values - self.centre
+        spot = opened.label * self.steps + (opened.time - self.start)
+        found = []
+        for kind in range(4):
+            alone = ~opened.near[:, kind]
+            number = np.bincount(spot[alone], minlength=self.labels * self.steps)
+            spots = np.flatnonzero(number)
+            place = (np.cumsum(number > 0) - 1)[spot[alone]]
+            sums = scattered(place, centred, len(spots), where=alone)
+            found.append(Lone(*np.divmod(spots, self.steps), np.column_stack([sums, number[spots]])))
+        return found
+
+    def _profile(self, label: int, lone: list[Lone]) -> Profile:
         """Mean counts by step: those of all records, less the few that have no partner."""
         assert self.centre is not None
         S, steps, centre = self.states, self.steps, self.centre
         whole = np.ascontiguousarray(self.by_step[label].T)
-        mean = _means(whole, centre)
-        means, number = np.empty((steps, 5, S)), np.zeros((steps, 5))
-        means[:, 0], number[:, 0] = mean, whole[:, S]
+        bins = np.flatnonzero(whole[:, S] > 0)
+        row = np.cumsum(whole[:, S] > 0) - 1
+        number = np.zeros((steps, 5))
+        number[:, 0] = whole[:, S]
+        odd, ends = [np.zeros(0, np.int64)], [np.zeros((0, S))]
         # Ends of pairs are at the step of the pair's left end.
         for kind, shift in enumerate((0, 1, 0, 2), 1):
-            means[: steps - shift, kind], means[steps - shift :, kind] = mean[shift:], centre
             number[: steps - shift, kind] = whole[shift:, S]
-            lone = opened.part(~opened.near[:, kind - 1] & (opened.time - self.start >= shift))
-            at, place = np.unique(lone.time - self.start, return_inverse=True)
-            rest = whole[at] - scattered(place, _with_ones(lone.values - centre), len(at))
-            means[at - shift, kind], number[at - shift, kind] = _means(rest, centre), rest[:, S]
-        bins = np.flatnonzero(whole[:, S] > 0)
-        if len(bins) < steps:
-            means, number = means[bins], number[bins]
-        number = np.rint(number[:, [0, 1, 3]])
-        return Profile(1, bins + self.start, number.astype(np.int64), number, means)
+            at, sums = lone[kind - 1].of(label, shift)
+            rest = whole[at] - sums
+            number[at - shift, kind] = rest[:, S]
+            some = rest[:, S] > 0
+            odd.append(row[at[some] - shift] * 4 + kind - 1)
+            ends.append(_means(rest[some], centre))
+        places = np.concatenate(odd)
+        order = np.argsort(places)
+        number = np.rint(number[bins][:, [0, 1, 3]])
+        return Profile(
+            1,
+            bins + self.start,
+            number.astype(np.int64),
+            number,
+            _means(whole[bins], centre),
+            places[order],
+            np.concatenate(ends)[order],
+        )
 
 
 Label = Callable[[np.ndarray], np.ndarray]
@@ -260,7 +287,8 @@ class _Line:
     """First place of each stretch, increasing."""
     end: np.ndarray
     spans: list[Span]
-    index: tuple[np.ndarray, np.ndarray] | None
+    index: np.ndarray | None
+    """If stretches are short: the row at each place, or -1."""
 
     @classmethod
     def of(
@@ -293,8 +321,10 @@ class _Line:
         ]
         index = None
         if n < LONG * len(rows):
+            values = np.ascontiguousarray(values.T).T  # whose columns are quick to pick from
             within = np.arange(n) - np.repeat(np.cumsum(size) - size, size)
-            index = np.repeat(rows, size) + within, np.repeat(place, size) + within
+            index = np.full(place[-1] + size[-1] + _APART, -1)
+            index[np.repeat(place, size) + within] = np.repeat(rows, size) + within
         single = width >= CHUNK // 8
         dtype, width = (np.float32, width) if single else (np.float64, CHUNK)
         return cls(values, time, lengths, labels, dtype, width, rows, size, place, place + size, spans, index)
@@ -302,13 +332,15 @@ class _Line:
     def fill(self, start: int, stop: int, centre: np.ndarray) -> np.ndarray:
         """The columns of these places, centred, with a row of ones below; zeros where there is no record."""
         S = len(centre)
-        z: np.ndarray = np.zeros((S + 1, stop - start), self.dtype)
         if self.index is not None:
-            rows, place = self.index
-            a, b = np.searchsorted(place, (start, stop))
-            z[:S, place[a:b] - start] = self.values[rows[a:b]].T - centre[:, None]
-            z[S, place[a:b] - start] = 1
+            rows = self.index[start:stop]
+            z: np.ndarray = np.empty((S + 1, stop - start), self.dtype)
+            z[S] = rows >= 0
+            picked = np.take(self.values.T, rows, axis=1, mode="clip")
+            np.subtract(picked, centre[:, None], out=z[:S], casting="unsafe")
+            z[:S] *= z[S]
             return z
+        z = np.zeros((S + 1, stop - start), self.dtype)
         for row, at, m in self._stretches(start, stop):
             np.subtract(self.values[row : row + m].T, centre[:, None], out=z[:S, at : at + m],
                         casting="unsafe")  # fmt: skip
@@ -322,10 +354,9 @@ class _Line:
                 step = int(self.time[row])
                 total[:, step : step + m] += z[:, at : at + m]
             return
-        rows, place = self.index
-        a, b = np.searchsorted(place, (start, stop))
-        when, where = self.time[rows[a:b]], place[a:b] - start
-        steps = total.shape[1]
+        rows = self.index[start:stop]
+        where = np.flatnonzero(rows >= 0)
+        when, steps = self.time[rows[where]], total.shape[1]
         if steps <= FEW_STEPS:
             chosen = np.zeros((stop - start, steps), z.dtype)
             chosen[where, when] = 1
@@ -333,6 +364,11 @@ class _Line:
         else:
             for j, row in enumerate(z[:, where]):
                 total[j] += np.bincount(when, row, steps)
+
+    def last(self, start: int, stop: int) -> np.ndarray:
+        """The columns of records without one at the next step."""
+        a, b = np.searchsorted(self.end, (start, stop), "right")
+        return self.end[a:b] - 1 - start
 
     def _stretches(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
         """(row, column, length) of the stretches that lie at these places."""
@@ -347,10 +383,6 @@ class _Line:
 def _reach(values: np.ndarray, centre: np.ndarray) -> float:
     """The largest distance of any value from the centre."""
     return float(np.maximum(centre - values.min(0), values.max(0) - centre).max())
-
-
-def _with_ones(rows: np.ndarray) -> np.ndarray:
-    return np.concatenate([rows, np.ones((len(rows), 1))], axis=1)
 
 
 def _means(sums: np.ndarray, centre: np.ndarray) -> np.ndarray:

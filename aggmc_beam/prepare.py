@@ -15,7 +15,6 @@ from aggmc_beam.digest import Digest
 from aggmc_beam.errors import InputError
 from aggmc_beam.moments import CoMoment, Moments
 from aggmc_beam.noise import Noise
-from aggmc_beam.profile import Profile
 from aggmc_beam.resolve import Mapped
 
 
@@ -89,10 +88,7 @@ def as_counts(digest: Digest, N: float) -> Digest:
         )
         for at, m in digest.parts.items()
     }
-    profiles = {
-        r: Profile(p.width, p.bins, p.number, p.number.astype(np.float64), p.means * N)
-        for r, p in digest.profiles.items()
-    }
+    profiles = {r: p.scaled(N) for r, p in digest.profiles.items()}
     return Digest(digest.states, parts, profiles)
 
 

@@ -7,7 +7,7 @@ instead of O(T S^2).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -19,27 +19,79 @@ from aggmc_beam.pairing import Block
 MAX_BINS = 4096
 #: What is averaged at a step: the records, and the left and right ends of pairs at lags 1 and 2.
 RECORDS, LEFT1, RIGHT1, LEFT2, RIGHT2 = range(5)
+_LAG_OF = np.array([0, 1, 1, 2, 2])
+#: How many steps after a pair's step its left and right ends are.
+_SHIFT = np.array([0, 1, 0, 2])
 
 
 @dataclass(frozen=True, eq=False)
 class Profile:
     """Weighted mean counts by bin of time; bin b covers steps b * width ... (b + 1) * width - 1.
 
-    `bins` [B] sorted; `number` and `weight` [B, 3] by lag; `means` [B, 5, S]: records, left and
-    right ends of lag-1 pairs, left and right ends of lag-2 pairs. A pair is in the bin of its left
+    `bins` [B] sorted; `number` and `weight` [B, 3] by lag; `records` [B, S]. A pair is in the bin of its left
     end. The width is 1 unless the data span more than `MAX_BINS` distinct bins.
+
+    Where all records of a step are ends of pairs, the mean of those ends is that of the records, and is not
+    stored. So `ends` [m, S] holds only the means of the others: of end `odd` = 4 * row + kind - 1, sorted.
     """
 
     width: int
     bins: np.ndarray
     number: np.ndarray
     weight: np.ndarray
-    means: np.ndarray
+    records: np.ndarray
+    odd: np.ndarray
+    ends: np.ndarray
 
     @classmethod
     def zero(cls, S: int) -> Profile:
-        empty = np.zeros((0, 3))
-        return cls(1, np.zeros(0, np.int64), empty.astype(np.int64), empty, np.zeros((0, 5, S)))
+        empty, none = np.zeros((0, 3)), np.zeros(0, np.int64)
+        return cls(1, none, empty.astype(np.int64), empty, np.zeros((0, S)), none, np.zeros((0, S)))
+
+    @classmethod
+    def of(
+        cls, width: int, bins: np.ndarray, number: np.ndarray, weight: np.ndarray, means: np.ndarray
+    ) -> Profile:
+        """From all means [B, 5, S]: records, left and right ends of lag-1 pairs, and of lag-2 pairs."""
+        none = cls(width, bins, number, weight, means[:, RECORDS], np.zeros(0, np.int64), means[:0, 0])
+        fits, source = none._fits()
+        for kind in (LEFT1, RIGHT1, LEFT2, RIGHT2):
+            like = means[source[:, kind - 1], RECORDS]
+            fits[:, kind - 1] &= (means[:, kind] == like).all(1)
+        odd = np.flatnonzero(~fits & (weight[:, _LAG_OF[1:]] > 0))
+        row, end = np.divmod(odd, 4)
+        return replace(none, odd=odd, ends=means[row, end + 1])
+
+    def kind(self, kind: int) -> np.ndarray:
+        """[B, S]: the means of `kind` (RECORDS, LEFT1, ...), zeros where there are none."""
+        if kind == RECORDS:
+            return self.records
+        return self._rows(np.arange(len(self.bins)) * 4 + kind - 1)
+
+    @property
+    def means(self) -> np.ndarray:
+        """[B, 5, S]: the means of all kinds."""
+        return np.stack([self.kind(kind) for kind in range(5)], 1)
+
+    def _source(self, row: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The rows of the steps at which these ends of pairs are, and whether there are such."""
+        step = self.bins[row] + _SHIFT[end] * (self.width == 1)
+        found = np.minimum(np.searchsorted(self.bins, step), len(self.bins) - 1)
+        return found, self.bins[found] == step
+
+    def _fits(self) -> tuple[np.ndarray, np.ndarray]:
+        """[B, 4]: whether these ends can be all records of a step, and the row of that step."""
+        source, there = self._source(np.arange(len(self.bins))[:, None], np.arange(4))
+        return there & (self.weight[:, _LAG_OF[1:]] == self.weight[source, 0]), source
+
+    def _rows(self, at: np.ndarray) -> np.ndarray:
+        """[m, S]: the means of these ends, given as `odd` is."""
+        row, end = np.divmod(at, 4)
+        found = self.records[self._source(row, end)[0]]
+        found[self.weight[row, _LAG_OF[end + 1]] == 0] = 0
+        stored = np.flatnonzero(np.isin(at, self.odd))
+        found[stored] = self.ends[np.searchsorted(self.odd, at[stored])]
+        return np.asarray(found)
 
     @classmethod
     def labelled(cls, block: Block, labels: np.ndarray) -> dict[int, Profile]:
@@ -76,7 +128,7 @@ class Profile:
         cuts = np.searchsorted(spots, np.arange(len(names) + 1) * span)
         parts = [slice(a, b) for a, b in pairwise(cuts)]
         return {
-            int(name): cls(int(width), bins[at], number[at], weights[at], means[at])
+            int(name): cls.of(int(width), bins[at], number[at], weights[at], means[at])
             for name, width, at in zip(names, widths, parts, strict=True)
         }
 
@@ -85,9 +137,17 @@ class Profile:
         ordered = (np.diff(self.bins) > 0).all() and (np.abs(self.bins) < 2**62 // self.width).all()
         fits = (self.number >= 0).all() and ((self.number > 0) == (self.weight > 0)).all()
         power_of_two = self.width & (self.width - 1) == 0
-        if not (ordered and fits and power_of_two):
+        if not (ordered and fits and power_of_two and self._is_complete()):
             raise InputError("its profiles are not those of any data")
         return self
+
+    def _is_complete(self) -> bool:
+        """Whether the mean of every end is stored or can be told from the records."""
+        known = self._fits()[0] | (self.weight[:, _LAG_OF[1:]] == 0)
+        inside = (np.diff(self.odd) > 0).all() and (self.odd >= 0).all() and (self.odd < known.size).all()
+        if inside:
+            known.flat[self.odd] = True
+        return bool(inside and known.all())
 
     def __add__(self, other: Profile) -> Profile:
         if not len(other.bins):
@@ -96,19 +156,46 @@ class Profile:
             return other
         width = max(self.width, other.width)
         a, b = self.coarsened(width), other.coarsened(width)
-        if np.array_equal(a.bins, b.bins):
-            weight = a.weight + b.weight
-            share = np.divide(b.weight, weight, out=np.zeros_like(weight), where=weight > 0)[:, _LAG_OF]
-            means = a.means + share[..., None] * (b.means - a.means)
-            return Profile(width, a.bins, a.number + b.number, weight, means)
-        # Only the bins between b's first and last can meet; in a feed ordered by time that is few.
-        low, high = np.searchsorted(a.bins, b.bins[0]), np.searchsorted(a.bins, b.bins[-1], "right")
-        middle = _chain([a._part(slice(low, high)), b])
-        middle = _pool(width, middle.bins, middle.number, middle.weight, middle.means)
-        return _chain([a._part(slice(0, low)), middle, a._part(slice(high, None))])._bounded()
+        if not np.array_equal(a.bins, b.bins):
+            bins = np.union1d(a.bins, b.bins)
+            a, b = a._on(bins), b._on(bins)
+        # Where ends are all records of a step in both, they are in the sum.
+        implied = np.ones((len(a.bins), 4), bool)
+        for part in (a, b):
+            implied &= part._fits()[0]
+            implied.flat[part.odd] = False
+        weight = a.weight + b.weight
+        share = np.divide(b.weight, weight, out=np.zeros_like(weight), where=weight > 0)
+        records = a.records + share[:, :1] * (b.records - a.records)
+        odd = np.flatnonzero(~implied & (weight[:, _LAG_OF[1:]] > 0))
+        row, end = np.divmod(odd, 4)
+        ends = a._rows(odd)
+        ends += share[row, _LAG_OF[end + 1], None] * (b._rows(odd) - ends)
+        return Profile(width, a.bins, a.number + b.number, weight, records, odd, ends)._bounded()
 
-    def _part(self, at: slice) -> Profile:
-        return Profile(self.width, self.bins[at], self.number[at], self.weight[at], self.means[at])
+    def _on(self, bins: np.ndarray) -> Profile:
+        """The same over more bins, which are empty."""
+        at = np.searchsorted(bins, self.bins)
+
+        def spread(column: np.ndarray) -> np.ndarray:
+            wide = np.zeros((len(bins), column.shape[1]), column.dtype)
+            wide[at] = column
+            return wide
+
+        row, end = np.divmod(self.odd, 4)
+        number, weight, records = (spread(c) for c in (self.number, self.weight, self.records))
+        return Profile(self.width, bins, number, weight, records, at[row] * 4 + end, self.ends)
+
+    def _part(self, start: int, stop: int) -> Profile:
+        """Its rows start ... stop - 1."""
+        rows = slice(start, stop)
+        columns = self.bins[rows], self.number[rows], self.weight[rows], self.records[rows]
+        part = Profile(self.width, *columns, self.odd[:0], self.ends[:0])
+        known = part._fits()[0] | (part.weight[:, _LAG_OF[1:]] == 0)
+        first, last = np.searchsorted(self.odd, (4 * start, 4 * stop))
+        known.flat[self.odd[first:last] - 4 * start] = False
+        odd = np.flatnonzero(~known)
+        return replace(part, odd=odd, ends=self._rows(odd + 4 * start))
 
     def coarsened(self, width: int) -> Profile:
         """The same data in bins of `width` steps, a multiple of the present width."""
@@ -125,15 +212,18 @@ class Profile:
 
     def between_steps(self, start: int, stop: int) -> Profile:
         """Only the bins that begin at steps start .. stop - 1."""
-        steps = self.bins * self.width
-        at = (steps >= start) & (steps < stop)
-        return Profile(self.width, self.bins[at], self.number[at], self.weight[at], self.means[at])
+        first, last = np.searchsorted(self.bins * self.width, (start, stop))
+        return self._part(int(first), int(last))
+
+    def scaled(self, factor: float) -> Profile:
+        """Of counts that are so many times as large, each weighing the same."""
+        weight = self.number.astype(np.float64)
+        return replace(self, weight=weight, records=self.records * factor, ends=self.ends * factor)
 
     def mean(self, kind: int) -> np.ndarray:
         """[S]: the overall mean of `kind` (RECORDS, LEFT1, ...)."""
-        w = self.weight[:, _LAG_OF[kind]]
-        first = self.means[0, kind]
-        return np.asarray(first + w @ (self.means[:, kind] - first) / w.sum())
+        w, means = self.weight[:, _LAG_OF[kind]], self.kind(kind)
+        return np.asarray(means[0] + w @ (means - means[0]) / w.sum())
 
     def between(self, lag: int) -> np.ndarray:
         """[S, S]: the part of the lag's co-moment that is due to the movement of the means.
@@ -142,32 +232,32 @@ class Profile:
         about each step's own means.
         """
         left, right = (RECORDS, RECORDS) if lag == 0 else (2 * lag - 1, 2 * lag)
-        x = self.means[:, left] - self.mean(left)
-        y = self.means[:, right] - self.mean(right)
+        x = self.kind(left) - self.mean(left)
+        y = self.kind(right) - self.mean(right)
         return np.asarray((self.weight[:, lag, None] * x).T @ y)
 
 
-_LAG_OF = np.array([0, 1, 1, 2, 2])
-
-
-def scattered(at: np.ndarray, rows: np.ndarray, places: int, weight: np.ndarray | None = None) -> np.ndarray:
-    """[places, S]: the sums of the rows [n, S] that have the same place `at` [n]."""
+def scattered(
+    at: np.ndarray,
+    rows: np.ndarray,
+    places: int,
+    weight: np.ndarray | None = None,
+    where: np.ndarray | None = None,
+) -> np.ndarray:
+    """[places, S]: the sums of the rows [n, S] that have the same place `at`. If `where` [n] chooses some of
+    the rows, `at` and `weight` are those of the chosen."""
     from scipy.sparse import csc_array  # takes a moment to import
 
     weight = np.ones(len(at)) if weight is None else weight
-    return np.asarray(csc_array((weight, at, np.arange(len(at) + 1)), shape=(places, len(at))) @ rows)
+    used = np.ones(len(rows), bool) if where is None else where
+    columns = np.concatenate([[0], np.cumsum(used)])
+    return np.asarray(csc_array((weight, at, columns), shape=(places, len(rows))) @ rows)
 
 
 def _ratio(sums: np.ndarray, weight: np.ndarray) -> np.ndarray:
     out = np.zeros_like(sums)
     np.divide(sums, weight[..., None], out=out, where=weight[..., None] > 0)
     return out
-
-
-def _chain(parts: list[Profile]) -> Profile:
-    """Profiles of the same width, one after the other."""
-    columns = (np.concatenate([getattr(p, n) for p in parts]) for n in ("bins", "number", "weight", "means"))
-    return Profile(parts[0].width, *columns)
 
 
 def _widths(label: np.ndarray, time: np.ndarray, labels: int) -> np.ndarray:
@@ -197,4 +287,5 @@ def _pool(width: int, bins: np.ndarray, number: np.ndarray, weight: np.ndarray, 
             used = np.flatnonzero(w[:, kind] > 0)
             anchor[place[used], kind] = means[used, kind]
     sums = np.add.reduceat(w[..., None] * (means - anchor[place]), starts)
-    return Profile(width, bins[starts], new_number, new_weight, anchor + _ratio(sums, new_weight[:, _LAG_OF]))
+    pooled = anchor + _ratio(sums, new_weight[:, _LAG_OF])
+    return Profile.of(width, bins[starts], new_number, new_weight, pooled)

@@ -100,7 +100,7 @@ def step_sums(
     used = whole.number[:, 1] > 0
     if whole.width > 1 or not used.any():
         return None
-    S = whole.means.shape[2]
+    S = whole.records.shape[1]
     inverse, b = np.linalg.inv(noise.matrix(S)), noise.offset(S)
     bins = whole.bins[used]
 
@@ -114,7 +114,7 @@ def step_sums(
         at = np.searchsorted(whole.bins, profile.bins)
         w, L, R = (np.zeros((len(whole.bins), *shape)) for shape in ((), (S,), (S,)))
         w[at] = profile.weight[:, 1] * scale
-        L[at], R[at] = shares(profile.means[:, LEFT1]), shares(profile.means[:, RIGHT1])
+        L[at], R[at] = shares(profile.kind(LEFT1)), shares(profile.kind(RIGHT1))
         weight.append(w[used])
         left.append(L[used])
         right.append(R[used])
@@ -151,9 +151,9 @@ def _about_steps(
     """A replicate's co-moment about the means of all replicates at each step."""
     left, right, lag = kind
     w = profile.weight[:, lag, None]
-    own_left, own_right = profile.means[:, left], profile.means[:, right]
+    own_left, own_right = profile.kind(left), profile.kind(right)
     moved = (w * (own_left - co.left)).T @ (own_right - co.right)
-    off = (w * (own_left - whole.means[at, left])).T @ (own_right - whole.means[at, right])
+    off = (w * (own_left - whole.kind(left)[at])).T @ (own_right - whole.kind(right)[at])
     return np.asarray(co.product - moved + off)
 
 

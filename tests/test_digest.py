@@ -111,3 +111,49 @@ def test_few_realizations_are_cut_into_blocks_of_time_and_many_are_dealt_out():
     assert np.array_equal(shifted, Replicates.plan(3, 100, 50).labels(key[:10], time[:10]))
     with pytest.raises(am.InputError, match="at least 1"):
         Replicates.plan(3, 100, 0)
+
+
+def test_means_of_ends_are_stored_only_where_a_record_has_no_partner():
+    y = np.random.default_rng(5).poisson(20, (40, 30, 3)).astype(float)
+    profile = am.Digest.of(y, replicates=4).profile
+    assert not len(profile.odd)
+    y[3, 10] = np.nan  # those at steps 8, 9, 11 and 12 lose a partner
+    assert len(am.Digest.of(y, replicates=4).profile.odd) == 4
+
+
+@given(st.integers(0, 10**6), st.sampled_from([1, 2, 8]))
+def test_profiles_add_up_however_they_are_cut_and_padded(seed, width):
+    """Against means straight from the definition, with gaps, missing steps and bins of several steps."""
+    rng = np.random.default_rng(seed)
+    y = rng.poisson(20, (9, 25, 2)).astype(float)
+    y[rng.random(y.shape[:2]) < rng.choice([0.0, 0.02, 0.5])] = np.nan
+    y[:, rng.random(25) < 0.2] = np.nan
+    parts = [y.copy() for _ in range(3)]
+    for k, owner in enumerate(rng.integers(0, 3, 9)):
+        for i in range(3):
+            parts[i][k] = y[k] if i == owner else np.nan
+    added = sum((am.Digest.of(p).profile for p in parts), Profile.zero(2)).coarsened(width)
+    arrays = am.Digest(2, {}, {0: added}).to_arrays()
+    added = am.Digest.from_arrays(2, arrays).profiles[0]
+    seen = ~np.isnan(y[..., 0])
+    for row, b in enumerate(added.bins):
+        for kind, (lag, shift) in enumerate([(0, 0), (1, 0), (1, 1), (2, 0), (2, 2)]):
+            found = [
+                y[k, t + shift]
+                for k in range(9)
+                for t in range(b * width, min((b + 1) * width, 25 - lag))
+                if seen[k, t] and seen[k, t + lag]
+            ]
+            assert added.number[row, lag] == len(found)
+            if found:
+                np.testing.assert_allclose(added.means[row, kind], np.mean(found, 0), rtol=1e-12)
+
+
+@given(st.integers(0, 10**6), st.integers(-2, 27), st.integers(0, 27))
+def test_a_stretch_of_a_profile_has_all_its_means(seed, start, length):
+    y = counts_with_gaps(seed, (5, 25, 2))
+    whole = am.Digest.of(y).profile
+    part = whole.between_steps(start, start + length)
+    at = np.isin(whole.bins, part.bins)
+    assert np.array_equal(part.bins, whole.bins[(whole.bins >= start) & (whole.bins < start + length)])
+    np.testing.assert_array_equal(part.means, whole.means[at])

@@ -11,7 +11,7 @@ from apache_beam import coders
 from aggmc_beam.beam import codec, known
 from aggmc_beam.beam.coverage import Coverage, Verdict
 from aggmc_beam.beam.values import NOBODY, Batch, Delta, Known, Reach, Snapshot, Status
-from aggmc_beam.digest import Digest, Replicates
+from aggmc_beam.digest import PROFILE, Digest, Replicates
 from aggmc_beam.moments import Counts
 from aggmc_beam.records import Record
 from aggmc_beam.result import Estimate
@@ -22,7 +22,7 @@ from aggmc_beam.tracks import Tracks
 # 5 was used before, 8 is that of `known`.
 BATCH, SUMS, SNAPSHOT, DELTA, REACH, RECORD, STATUS = 1, 2, 3, 4, 6, 7, 9
 COVERAGE, VERDICT = 10, 11
-_DIGEST = ("parts", "profiles", "profile_bins", "profile_number", "profile_weight", "profile_means")
+_DIGEST = ("parts", "profiles", *(f"profile_{name}" for name in PROFILE))
 _MOMENTS = ("counts", "scalars", "means", "products")
 _TRACKS = ("covered", "open", "open_values", "open_weight")
 

@@ -136,15 +136,13 @@ def detrend(moments: Moments, profile: Profile, degree: int) -> tuple[Moments, P
         left, right = (RECORDS, RECORDS) if lag == 0 else (2 * lag - 1, 2 * lag)
         right = left if right_lag == 0 else right
         w = profile.weight[:, lag, None]
-        L, R = profile.means[:, left], profile.means[:, right]
+        L, R = profile.kind(left), profile.kind(right)
         moved = (w * (L - co.left)).T @ (R - co.right)
         off = (w * (L - trend(steps))).T @ (R - trend(steps + right_lag))
         return replace(co, left=overall, right=overall, product=co.product - moved + off)
 
     shifts = [0, 0, 1, 0, 2]  # RECORDS, LEFT1, RIGHT1, LEFT2, RIGHT2
-    means = np.stack(
-        [profile.means[:, kind] - trend(steps + by) + overall for kind, by in enumerate(shifts)], 1
-    )
+    means = np.stack([profile.kind(kind) - trend(steps + by) + overall for kind, by in enumerate(shifts)], 1)
     flat = replace(
         moments,
         lag0=about_trend(moments.lag0, 0, 0),
@@ -152,7 +150,7 @@ def detrend(moments: Moments, profile: Profile, degree: int) -> tuple[Moments, P
         lag2=about_trend(moments.lag2, 2, 2),
         ends=about_trend(moments.ends, 1, 0),
     )
-    return flat, replace(profile, means=means)
+    return flat, Profile.of(profile.width, profile.bins, profile.number, profile.weight, means)
 
 
 def _polynomial(profile: Profile, overall: np.ndarray, degree: int) -> Callable[[np.ndarray], np.ndarray]:
@@ -164,7 +162,5 @@ def _polynomial(profile: Profile, overall: np.ndarray, degree: int) -> Callable[
         return np.polynomial.legendre.legvander((t - middle) / half, degree)
 
     root = np.sqrt(profile.weight[:, 0])[:, None]
-    coefficients = np.linalg.lstsq(
-        root * basis(steps), root * (profile.means[:, RECORDS] - overall), rcond=None
-    )[0]
+    coefficients = np.linalg.lstsq(root * basis(steps), root * (profile.records - overall), rcond=None)[0]
     return lambda t: np.asarray(overall + basis(t) @ coefficients)
