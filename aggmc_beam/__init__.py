@@ -1,31 +1,36 @@
 """Transition matrices of Markov chains from noisy aggregate counts.
 
-Everything a user may touch is named here.
+Everything a user may touch is named here. A name is imported when it is first used, so that
+`import aggmc_beam` and `aggmc --help` start at once.
 """
 
-from aggmc_beam.chain import Cycle, Parametric, Window
-from aggmc_beam.digest import Digest
-from aggmc_beam.errors import InputError
-from aggmc_beam.estimate import estimate
-from aggmc_beam.estimators.constraints import Constraints
-from aggmc_beam.hypotheses import equality, stationarity, zero_order
-from aggmc_beam.moments import Moments
-from aggmc_beam.noise import (
-    Binomial,
-    Detection,
-    DiscreteGaussian,
-    DiscreteLaplace,
-    Exact,
-    Gaussian,
-    Laplace,
-    Linear,
-    Noise,
-    PerStep,
-    Poisson,
-)
-from aggmc_beam.result import Estimate, Estimates
-from aggmc_beam.simulate import simulate
-from aggmc_beam.track import Track
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from aggmc_beam.chain import Cycle, Parametric, Window
+    from aggmc_beam.digest import Digest
+    from aggmc_beam.errors import InputError
+    from aggmc_beam.estimation import estimate
+    from aggmc_beam.estimators.constraints import Constraints
+    from aggmc_beam.hypotheses import equality, stationarity, zero_order
+    from aggmc_beam.moments import Moments
+    from aggmc_beam.noise import (
+        Binomial,
+        Detection,
+        DiscreteGaussian,
+        DiscreteLaplace,
+        Exact,
+        Gaussian,
+        Laplace,
+        Linear,
+        Noise,
+        PerStep,
+        Poisson,
+    )
+    from aggmc_beam.result import Estimate, Estimates
+    from aggmc_beam.simulation import simulate
+    from aggmc_beam.track import Track
 
 __version__ = "0.1.0"
 
@@ -57,3 +62,34 @@ __all__ = [
     "stationarity",
     "zero_order",
 ]
+
+#: Where the names live that are not those of noise models.
+_HOMES = {
+    "Constraints": "estimators.constraints",
+    "Cycle": "chain",
+    "Digest": "digest",
+    "Estimate": "result",
+    "Estimates": "result",
+    "InputError": "errors",
+    "Moments": "moments",
+    "Parametric": "chain",
+    "Track": "track",
+    "Window": "chain",
+    "equality": "hypotheses",
+    "estimate": "estimation",
+    "simulate": "simulation",
+    "stationarity": "hypotheses",
+    "zero_order": "hypotheses",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"aggmc_beam.{_HOMES.get(name, 'noise')}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

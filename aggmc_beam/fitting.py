@@ -23,7 +23,7 @@ from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.profile import Profile
 from aggmc_beam.resolve import resolve
 from aggmc_beam.result import Estimate, Estimates
-from aggmc_beam.simulate import stationary_distribution
+from aggmc_beam.simulation import stationary_distribution
 
 #: A state whose mean share is below this many standard errors is rare: its row is a guess.
 RARE = 4.0

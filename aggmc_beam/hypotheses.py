@@ -23,7 +23,7 @@ import numpy as np
 
 from aggmc_beam.digest import REPLICATES, Digest
 from aggmc_beam.errors import InputError
-from aggmc_beam.estimate import digest_array, load
+from aggmc_beam.estimation import digest_array, load
 from aggmc_beam.estimators.paper import corrected_cls, mom
 from aggmc_beam.fitting import RARE, Settings
 from aggmc_beam.inference import jackknife, leave_one_out

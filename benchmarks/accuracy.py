@@ -31,7 +31,7 @@ import aggmc_beam as am
 from aggmc_beam.estimators.gmm import gmm
 from aggmc_beam.estimators.registry import apply
 from aggmc_beam.latent import latent
-from aggmc_beam.simulate import random_chain
+from aggmc_beam.simulation import random_chain
 
 S, N, K = 10, 100, 10
 NOISES: dict[str, am.Noise] = {

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aggmc_beam.noise import Noise
-from aggmc_beam.simulate import stationary_distribution
+from aggmc_beam.simulation import stationary_distribution
 
 #: Points on the half circle; the error falls like |lambda_2| to twice this power.
 FREQUENCIES = 128

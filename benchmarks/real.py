@@ -38,7 +38,7 @@ from aggmc_beam.estimators.registry import apply
 from aggmc_beam.estimators.simplex import project_rows
 from aggmc_beam.latent import latent
 from aggmc_beam.moments import add_moments
-from aggmc_beam.simulate import stationary_distribution
+from aggmc_beam.simulation import stationary_distribution
 
 NOISES: dict[str, am.Noise] = {
     "exact": am.Exact(),

@@ -11,7 +11,7 @@ import argparse
 import numpy as np
 
 import aggmc_beam as am
-from aggmc_beam.simulate import random_chain, stationary_distribution
+from aggmc_beam.simulation import random_chain, stationary_distribution
 
 NOISES = {"exact": am.Exact(), "binomial .5": am.Binomial(0.5), "gaussian s2=5": am.Gaussian(5**0.5)}
 CHAINS = 8

@@ -52,7 +52,7 @@ def assert_same_moments(found: Moments, expected: Moments, rtol: float = 1e-12) 
 
 def population_moments(P, N, noise, n=1000.0) -> Moments:
     """The exact expectations of all sums for a stationary chain, as if from `n` pairs."""
-    from aggmc_beam.simulate import stationary_distribution
+    from aggmc_beam.simulation import stationary_distribution
 
     P = np.asarray(P, float)
     S, mu = len(P), stationary_distribution(P)

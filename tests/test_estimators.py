@@ -13,7 +13,7 @@ from aggmc_beam.estimators.paper import cls, corrected_cls, mom, naive
 from aggmc_beam.estimators.registry import NAMES
 from aggmc_beam.estimators.simplex import project_rows
 from aggmc_beam.latent import latent
-from aggmc_beam.simulate import random_chain, stationary_distribution
+from aggmc_beam.simulation import random_chain, stationary_distribution
 
 S, N = 5, 200
 RNG = np.random.default_rng(0)

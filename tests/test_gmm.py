@@ -14,7 +14,7 @@ from aggmc_beam.estimators.quadratic import nonnegative_qp
 from aggmc_beam.estimators.shrinkage import without_totals
 from aggmc_beam.estimators.spectrum import Spectrum
 from aggmc_beam.latent import latent
-from aggmc_beam.simulate import random_chain, stationary_distribution
+from aggmc_beam.simulation import random_chain, stationary_distribution
 
 NOISES = [am.Exact(), am.Binomial(0.5), am.Gaussian(2.0), am.Detection([0.4, 0.6, 0.8, 0.9, 0.5])]
 

@@ -13,7 +13,7 @@ from aggmc_beam.hypotheses import (
     zero_order,
 )
 from aggmc_beam.inference import jackknife
-from aggmc_beam.simulate import random_chain, stationary_distribution
+from aggmc_beam.simulation import random_chain, stationary_distribution
 
 NOISE = am.Binomial(0.5)
 KNOWN = {"noise": NOISE, "population": 100}

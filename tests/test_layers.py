@@ -1,9 +1,12 @@
 """Imports point one way: the core knows neither engines nor their libraries."""
 
 import ast
+import importlib
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 PACKAGE = Path(__file__).parent.parent / "aggmc_beam"
 #: Rooms that may import engines' libraries, and what each may use.
@@ -40,7 +43,7 @@ def test_only_engines_import_engine_libraries():
 
 
 def test_estimators_know_nothing_of_engines_config_or_results():
-    upper = ("local", "beam", "report", "config", "cli", "fitting", "result", "estimate", "digest")
+    upper = ("local", "beam", "report", "config", "cli", "fitting", "result", "estimation", "digest")
     for path in (PACKAGE / "estimators").glob("*.py"):
         for name in imports(path):
             assert name.removeprefix("aggmc_beam.").split(".")[0] not in upper, (path.name, name)
@@ -53,9 +56,30 @@ def test_every_public_name_shows_an_example():
         assert ">>>" in (getattr(aggmc_beam, name).__doc__ or ""), name
 
 
-def test_beam_is_imported_by_the_beam_engine_only():
-    code = (
-        "import sys, aggmc_beam, aggmc_beam.local, aggmc_beam.commands; print('apache_beam' in sys.modules)"
-    )
+def test_public_names_are_the_same_for_type_checkers_and_at_run_time():
+    import aggmc_beam
+
+    tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
+    shown = [n for node in tree.body if isinstance(node, ast.If) for n in node.body]
+    homes = {a.name: node.module for node in shown for a in node.names}
+    assert sorted(homes) == sorted(aggmc_beam.__all__)
+    for name, home in homes.items():
+        assert getattr(aggmc_beam, name) is getattr(importlib.import_module(home), name)
+    assert set(aggmc_beam.__all__) <= set(dir(aggmc_beam))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = aggmc_beam.nothing
+
+
+@pytest.mark.parametrize(
+    ("start", "absent"),
+    [
+        ("import aggmc_beam", ("numpy", "scipy", "polars", "apache_beam")),
+        ("import aggmc_beam.cli; aggmc_beam.cli.parser()", ("numpy", "scipy", "polars", "apache_beam")),
+        ("import aggmc_beam as am; am.simulate; am.estimate", ("polars", "apache_beam")),
+        ("import aggmc_beam.local, aggmc_beam.commands", ("apache_beam",)),
+    ],
+)
+def test_what_is_not_needed_is_not_imported(start, absent):
+    code = f"{start}; import sys; print([m for m in {absent} if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout == "False\n"
+    assert found.stdout == "[]\n"

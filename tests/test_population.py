@@ -21,7 +21,7 @@ from aggmc_beam.population import (
     scale_from_lags,
     sigma_from_totals,
 )
-from aggmc_beam.simulate import simulate
+from aggmc_beam.simulation import simulate
 
 P3 = np.array([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.3, 0.1, 0.6]])
 

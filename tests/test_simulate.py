@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from aggmc_beam.errors import InputError
 from aggmc_beam.noise import Binomial, Exact, Gaussian, Linear, PerStep
-from aggmc_beam.simulate import random_chain, simulate, stationary_distribution
+from aggmc_beam.simulation import random_chain, simulate, stationary_distribution
 
 P3 = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.0, 0.7]])
 

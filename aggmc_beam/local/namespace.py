@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from aggmc_beam.estimate import estimate
+from aggmc_beam.estimation import estimate
 
 
 @pl.api.register_dataframe_namespace("aggmc")

@@ -15,7 +15,7 @@ from aggmc_beam.errors import InputError
 from aggmc_beam.local.layout import COUNT_COLUMN, STATE_COLUMN, clock
 from aggmc_beam.local.sources import _FORMATS
 from aggmc_beam.result import Estimate
-from aggmc_beam.simulate import random_chain, simulate
+from aggmc_beam.simulation import random_chain, simulate
 from aggmc_beam.spreadsheet import check_cells
 
 #: Simulated time stamps begin here unless the config names an origin.
