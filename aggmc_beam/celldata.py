@@ -17,7 +17,7 @@ from aggmc_beam.estimators.stationarity import detrend, drift_alarm
 from aggmc_beam.inference import jackknife, leave_one_out
 from aggmc_beam.latent import Latent
 from aggmc_beam.moments import Moments, add_moments
-from aggmc_beam.profile import Profile
+from aggmc_beam.profile import Profile, add_profiles
 from aggmc_beam.stepwise import StepSums, step_mom, step_mom_without_each, step_sums
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Data:
         self.total = add_moments(fit.S, parts.values())
         self.profile = None
         if len(self.profiles) == len(parts):
-            self.profile = sum(self.profiles.values(), Profile.zero(fit.S))
+            self.profile = add_profiles(self.profiles.values(), fit.S)
         self.x = fit.latent(self.total, self.profile)
         self.seen = fit.seen(self.total)
         self.rules = None if fit.rules is None else fit.rules.restricted(self.seen.anywhere)
@@ -162,7 +162,7 @@ class Data:
             profiles = list(self.profiles.values())
             reduced = []
             for g, moments in enumerate(rest):
-                profile = sum(profiles[:g] + profiles[g + 1 :], Profile.zero(self.fit.S))
+                profile = add_profiles(profiles[:g] + profiles[g + 1 :], self.fit.S)
                 reduced.append(self.fit.latent(detrend(moments, profile, point.degree)[0]))
         smooth = point.smooth if point.smooth in SMOOTH else "mom"
         return np.stack([seen.embed(apply(smooth, x.restricted(seen.anywhere))) for x in reduced])

@@ -20,7 +20,7 @@ from aggmc_beam.chain import Chain, EachStep, Stationary
 from aggmc_beam.errors import InputError
 from aggmc_beam.moments import Counts, Moments, add_moments, pack_moments, states_in, unpack_moments
 from aggmc_beam.pairing import Block, labelled_moments
-from aggmc_beam.profile import Profile
+from aggmc_beam.profile import Profile, add_profiles
 
 KIND = "digest"
 #: Jackknife groups. With fewer realizations than `FEW`, stretches of time are left out instead.
@@ -149,7 +149,7 @@ class Digest:
 
     @cached_property
     def profile(self) -> Profile:
-        return reduce(lambda a, b: a + b, self.profiles.values(), Profile.zero(self.states))
+        return add_profiles(self.profiles.values(), self.states)
 
     @cached_property
     def _by_cell(self) -> dict[Cell, dict[Replicate, Moments]]:

@@ -8,23 +8,58 @@ of the chain.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import astuple
 
 import numpy as np
 
 from aggmc_beam.errors import InputError
-from aggmc_beam.moments import Moments, add_moments
+from aggmc_beam.moments import PARTS, CoMoment, Counts, Moments, add_moments, stacked
 
 Statistic = Callable[[Moments], np.ndarray]
 
 
 def leave_one_out(parts: Sequence[Moments]) -> list[Moments]:
-    """For each part, the sum of all the others: by running sums from both ends, never subtracting."""
-    before, after = [Moments.zero(parts[0].states)], [Moments.zero(parts[0].states)]
-    for part in parts[:-1]:
-        before.append(before[-1] + part)
-    for part in reversed(parts[1:]):
-        after.append(after[-1] + part)
-    return [a + b for a, b in zip(before, reversed(after), strict=True)]
+    """For each part, the sum of all the others."""
+    kinds = [_without_each([getattr(m, name) for m in parts]) for name in PARTS]
+    counts = _others(np.array([astuple(m.counts) for m in parts]))
+    inverse_weight = _others(np.array([m.inverse_weight for m in parts]))
+    others = zip(*kinds, counts.tolist(), inverse_weight.tolist(), strict=True)
+    return [
+        Moments(lag0, lag1, lag2, ends, Counts(*more), inverse)
+        for lag0, lag1, lag2, ends, more, inverse in others
+    ]
+
+
+def _without_each(items: list[CoMoment]) -> list[CoMoment]:
+    w, left, right = stacked(items)
+    whole = CoMoment.joined(left.shape[1], items)
+    # All products about one point can be added as they are.
+    a, b = left - whole.left, right - whole.right
+    products = np.array([item.product for item in items])
+    products += (w[:, None] * a)[:, :, None] * b[:, None, :]
+    products = _others(products)
+    pairs, weight = _others(np.array([item.pairs for item in items])), _others(w)
+    share = np.divide(1.0, weight, out=np.zeros_like(weight), where=pairs > 0)[:, None]
+    a, b = _others(w[:, None] * a) * share, _others(w[:, None] * b) * share
+    products -= (weight[:, None] * a)[:, :, None] * b[:, None, :]
+    left, right = whole.left + a, whole.right + b
+    return [
+        CoMoment(int(n), float(weight[g]), left[g], right[g], products[g]) if n else CoMoment.zero(len(a[g]))
+        for g, n in enumerate(pairs)
+    ]
+
+
+def _others(values: np.ndarray) -> np.ndarray:
+    """[G, ...]: for each, the sum of the others, by running sums from both ends: a difference of sums would
+    lose the digits of what is small beside the one that is left out.
+
+    >>> _others(np.array([1e20, 1.0, 2.0])).tolist()
+    [3.0, 1e+20, 1e+20]
+    """
+    found = np.zeros_like(values)
+    np.cumsum(values[:-1], 0, out=found[1:])
+    found[:-1] += np.cumsum(values[:0:-1], 0)[::-1]
+    return found
 
 
 def jackknife(full: np.ndarray, reduced: np.ndarray, share: np.ndarray) -> np.ndarray:

@@ -7,9 +7,8 @@ formula. `E[xy] - E[x]E[y]` is never formed, so populations of 10^9 with noise o
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -67,6 +66,20 @@ class CoMoment:
         return CoMoment(
             self.pairs + other.pairs, weight, self.left + share * a, self.right + share * b, product
         )
+
+    @classmethod
+    def joined(cls, S: int, items: Sequence[CoMoment]) -> CoMoment:
+        """The sum of any number of them."""
+        items = [item for item in items if item.pairs]
+        if len(items) < 2:
+            return items[0] if items else cls.zero(S)
+        w, left, right = stacked(items)
+        total = float(w.sum())
+        a, b = (means[0] + w @ (means - means[0]) / total for means in (left, right))
+        product = (w[:, None] * (left - a)).T @ (right - b)
+        for item in items:
+            product += item.product
+        return cls(sum(item.pairs for item in items), total, a, b, product)
 
     def product_about(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """sum w (x - left)(y - right)' about any two points."""
@@ -187,26 +200,36 @@ class Moments:
         return cls.from_bytes(storage.read_bytes(path), os.fspath(path))
 
 
+def stacked(items: Sequence[CoMoment]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Weights [G] and means [G, S] of left and right ends."""
+    w = np.array([item.weight for item in items])
+    return w, np.array([item.left for item in items]), np.array([item.right for item in items])
+
+
 def add_moments(S: int, items: Iterable[Moments]) -> Moments:
     """The sum of any number of moments, none included."""
-    return reduce(lambda a, b: a + b, items, Moments.zero(S))
+    items = list(items)
+    lag0, lag1, lag2, ends = (CoMoment.joined(S, [getattr(m, name) for m in items]) for name in PARTS)
+    counts = sum((m.counts for m in items), Counts())
+    return Moments(lag0, lag1, lag2, ends, counts, sum(m.inverse_weight for m in items))
 
 
-_PARTS = ("lag0", "lag1", "lag2", "ends")
+#: The co-moments of `Moments`, by name.
+PARTS = ("lag0", "lag1", "lag2", "ends")
 
 
 def pack_moments(items: list[Moments]) -> dict[str, np.ndarray]:
     """Arrays for `storage.pack`: one row per item, in order."""
     counts = [
         [
-            *(getattr(m, p).pairs for p in _PARTS),
+            *(getattr(m, p).pairs for p in PARTS),
             *(getattr(m.counts, f.name) for f in fields(Counts)),
         ]
         for m in items
     ]
-    scalars = [[*(getattr(m, p).weight for p in _PARTS), m.inverse_weight] for m in items]
-    means = [[(getattr(m, p).left, getattr(m, p).right) for p in _PARTS] for m in items]
-    products = [[getattr(m, p).product for p in _PARTS] for m in items]
+    scalars = [[*(getattr(m, p).weight for p in PARTS), m.inverse_weight] for m in items]
+    means = [[(getattr(m, p).left, getattr(m, p).right) for p in PARTS] for m in items]
+    products = [[getattr(m, p).product for p in PARTS] for m in items]
     return {
         "counts": np.array(counts, np.int64),
         "scalars": np.array(scalars, np.float64),
@@ -225,11 +248,11 @@ def states_in(meta: Mapping[str, Any]) -> int:
 
 def unpack_moments(arrays: storage.Arrays, S: int) -> list[Moments]:
     """The inverse of `pack_moments`; sums that no data can have are an `InputError`."""
-    numbers = storage.array(arrays, "counts", "i", None, len(_PARTS) + len(fields(Counts)))
-    n, at = len(numbers), slice(len(_PARTS))
-    weights = storage.array(arrays, "scalars", "f", n, len(_PARTS) + 1)
-    storage.array(arrays, "means", "f", n, len(_PARTS), 2, S)
-    storage.array(arrays, "products", "f", n, len(_PARTS), S, S)
+    numbers = storage.array(arrays, "counts", "i", None, len(PARTS) + len(fields(Counts)))
+    n, at = len(numbers), slice(len(PARTS))
+    weights = storage.array(arrays, "scalars", "f", n, len(PARTS) + 1)
+    storage.array(arrays, "means", "f", n, len(PARTS), 2, S)
+    storage.array(arrays, "products", "f", n, len(PARTS), S, S)
     if (numbers >= 2**53).any() or (numbers <= -(2**53)).any():
         raise InputError("it counts more records than there can be")
     if (numbers[:, at] < 0).any() or ((numbers[:, at] > 0) != (weights[:, at] > 0)).any():
@@ -240,9 +263,9 @@ def unpack_moments(arrays: storage.Arrays, S: int) -> list[Moments]:
     ):
         parts = [
             CoMoment(int(counts[p]), float(scalars[p]), means[p, 0], means[p, 1], products[p])
-            for p in range(len(_PARTS))
+            for p in range(len(PARTS))
         ]
-        tail = Counts(*(int(c) for c in counts[len(_PARTS) :]))
+        tail = Counts(*(int(c) for c in counts[len(PARTS) :]))
         lag0, lag1, lag2, ends = parts
         items.append(Moments(lag0, lag1, lag2, ends, tail, float(scalars[-1])))
     return items

@@ -7,6 +7,7 @@ instead of O(T S^2).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -150,28 +151,7 @@ class Profile:
         return bool(inside and known.all())
 
     def __add__(self, other: Profile) -> Profile:
-        if not len(other.bins):
-            return self
-        if not len(self.bins):
-            return other
-        width = max(self.width, other.width)
-        a, b = self.coarsened(width), other.coarsened(width)
-        if not np.array_equal(a.bins, b.bins):
-            bins = np.union1d(a.bins, b.bins)
-            a, b = a._on(bins), b._on(bins)
-        # Where ends are all records of a step in both, they are in the sum.
-        implied = np.ones((len(a.bins), 4), bool)
-        for part in (a, b):
-            implied &= part._fits()[0]
-            implied.flat[part.odd] = False
-        weight = a.weight + b.weight
-        share = np.divide(b.weight, weight, out=np.zeros_like(weight), where=weight > 0)
-        records = a.records + share[:, :1] * (b.records - a.records)
-        odd = np.flatnonzero(~implied & (weight[:, _LAG_OF[1:]] > 0))
-        row, end = np.divmod(odd, 4)
-        ends = a._rows(odd)
-        ends += share[row, _LAG_OF[end + 1], None] * (b._rows(odd) - ends)
-        return Profile(width, a.bins, a.number + b.number, weight, records, odd, ends)._bounded()
+        return add_profiles([self, other], self.records.shape[1])
 
     def _on(self, bins: np.ndarray) -> Profile:
         """The same over more bins, which are empty."""
@@ -235,6 +215,37 @@ class Profile:
         x = self.kind(left) - self.mean(left)
         y = self.kind(right) - self.mean(right)
         return np.asarray((self.weight[:, lag, None] * x).T @ y)
+
+
+def add_profiles(items: Iterable[Profile], S: int) -> Profile:
+    """The sum of any number of profiles of S states, none included."""
+    parts = [part for part in items if len(part.bins)]
+    if len(parts) < 2:
+        return parts[0] if parts else Profile.zero(S)
+    width = max(part.width for part in parts)
+    parts = [part.coarsened(width) for part in parts]
+    bins = parts[0].bins
+    if not all(np.array_equal(part.bins, bins) for part in parts):
+        bins = np.unique(np.concatenate([part.bins for part in parts]))
+        parts = [part._on(bins) for part in parts]
+    number = np.sum([part.number for part in parts], 0)
+    weight = np.sum([part.weight for part in parts], 0)
+    # Where ends are all records of a step in every part, they are in the sum.
+    implied = np.ones((len(bins), 4), bool)
+    for part in parts:
+        implied &= part._fits()[0]
+        implied.flat[part.odd] = False
+    odd = np.flatnonzero(~implied & (weight[:, _LAG_OF[1:]] > 0))
+    row, lag = odd // 4, _LAG_OF[odd % 4 + 1]
+    # About the means of one part, so that large ones keep their digits.
+    records, ends = np.zeros_like(parts[0].records), np.zeros((len(odd), S))
+    anchor, ends_anchor = parts[0].records, parts[0]._rows(odd)
+    for part in parts[1:]:
+        records += part.weight[:, :1] * (part.records - anchor)
+        ends += part.weight[row, lag, None] * (part._rows(odd) - ends_anchor)
+    records = anchor + _ratio(records, weight[:, 0])
+    ends = ends_anchor + _ratio(ends, weight[row, lag])
+    return Profile(width, bins, number, weight, records, odd, ends)._bounded()
 
 
 def scattered(

@@ -14,7 +14,7 @@ import numpy as np
 from aggmc_beam.estimators.paper import divide_rows
 from aggmc_beam.moments import CoMoment, Moments
 from aggmc_beam.noise import Noise
-from aggmc_beam.profile import LEFT1, LEFT2, RIGHT1, RIGHT2, Profile
+from aggmc_beam.profile import LEFT1, LEFT2, RIGHT1, RIGHT2, Profile, add_profiles
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +96,7 @@ def step_sums(
 
     `scale` is N for sums of counts, 1 for sums of shares.
     """
-    whole = sum(profiles.values(), Profile.zero(next(iter(parts.values())).states))
+    whole = add_profiles(profiles.values(), next(iter(parts.values())).states)
     used = whole.number[:, 1] > 0
     if whole.width > 1 or not used.any():
         return None

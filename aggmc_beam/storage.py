@@ -72,7 +72,7 @@ def _parse(data: bytes, source: str) -> tuple[dict[str, Any], dict[str, np.ndarr
             f"{source} is not an aggmc file; give one that was written by save() or by a run with "
             "output.moments"
         )
-    body, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
+    body, digest = memoryview(data)[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
     _, version, length = _PREFIX.unpack_from(body)
     if hashlib.sha256(body).digest() != digest:
         raise InputError(f"{source} is damaged: its checksum does not match; restore or recompute it")
@@ -85,12 +85,12 @@ def _parse(data: bytes, source: str) -> tuple[dict[str, Any], dict[str, np.ndarr
         return _contents(body, _PREFIX.size + length)
 
 
-def _contents(body: bytes, offset: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def _contents(body: memoryview, offset: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Header and arrays. A checksum proves that nothing was damaged, not that the writer meant well:
     every length is compared with the bytes that are there before anything of that size is made."""
     if offset > len(body):
         raise InputError("its header is longer than the file")
-    header = json.loads(body[_PREFIX.size : offset])
+    header = json.loads(bytes(body[_PREFIX.size : offset]))
     arrays = {}
     for name, dtype, shape in header["arrays"]:
         if dtype not in _DTYPES or not all(type(n) is int and n >= 0 for n in shape):
