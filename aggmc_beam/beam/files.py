@@ -138,7 +138,7 @@ def piece_frame(plan: Plan, piece: Piece) -> Iterator[pl.LazyFrame | None]:
         if source is None:
             yield None
             return
-        frame = tidy(source, piece.file.number, plan.schema)
+        frame = tidy(source, piece.file.number, plan.schema, native=True)
         yield frame if piece.rows is None else frame.slice(piece.start, piece.rows)
 
 
@@ -243,7 +243,7 @@ def _reach(good: pl.DataFrame, columns: list[str]) -> dict[Group, Reach]:
     )
     for *names, first, last, file, row in parts.iter_rows():
         group = tuple(names[:-1])
-        one = Reach(frozenset([names[-1]]), first, last, (file, row))
+        one = Reach(frozenset([str(names[-1])]), first, last, (file, row))
         found[group] = found[group] + one if group in found else one
     return found
 

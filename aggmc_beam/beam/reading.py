@@ -45,6 +45,7 @@ from aggmc_beam.local.assemble import Records
 from aggmc_beam.local.engine import Plan, accumulator
 from aggmc_beam.local.rows import arranged, is_disordered, joined
 from aggmc_beam.local.survey import BATCH
+from aggmc_beam.local.threads import one_blas_thread
 from aggmc_beam.records import realization_number
 from aggmc_beam.saved import Sums
 
@@ -163,7 +164,8 @@ class SumPiece(beam.DoFn):  # type: ignore[misc]
         """Add records to the sums; what the sums are, once they hold too much."""
         for records in parts:
             known = total.kept, total.used, total.duplicate
-            total.take(records)
+            with one_blas_thread():
+                total.take(records)
             noticed["kept"] += total.kept - known[0]
             noticed["used"] += total.used - known[1]
             noticed["duplicate"] += total.duplicate - known[2]
@@ -216,6 +218,7 @@ class SumPiece(beam.DoFn):  # type: ignore[misc]
         total, self.total, self.meets = self.total, None, np.zeros(0, bool)
         if total is None:
             return
-        total.settle()
+        with one_blas_thread():
+            total.settle()
         for group, shard, part in shared_out(total, self.shards):
             yield _bucket(group, shard), part

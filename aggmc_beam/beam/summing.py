@@ -20,6 +20,7 @@ from aggmc_beam.local.accumulate import ONE, Accumulator
 from aggmc_beam.local.assemble import Long, Records, Rows
 from aggmc_beam.local.engine import Plan, accumulator
 from aggmc_beam.local.survey import Extent
+from aggmc_beam.local.threads import one_blas_thread
 from aggmc_beam.moments import Counts, Moments
 from aggmc_beam.records import realization_number
 from aggmc_beam.saved import Sums
@@ -149,8 +150,9 @@ def sum_batches(plan: Plan, group: Group, found: list[Batch], extent: Extent, fi
         long = Rows(rows.key, rows.time, rows.state, rows.values[:, 0], rows.population, rows.place)
         reader = Long(plan.schema, total.keys, total.refused, plan.config.input.absent or "zero")
         records = reader.assemble(long.part(order))
-    total.take(records)
-    total.settle()
+    with one_blas_thread():
+        total.take(records)
+        total.settle()
     for keys in total.refused.repeated:
         total.count_duplicates(total.keys.group[keys])
     refused, none = total.refused, np.zeros((0, 2), np.int64)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
+from threading import Lock, Thread
+from typing import Any
 
 from aggmc_beam.ordered import Map
 
@@ -17,12 +20,61 @@ def cores() -> int:
 
 @contextmanager
 def spread() -> Iterator[Map]:
-    """A `map` over threads.
-
-    Matrices here are small, and BLAS threads that wait for each other lose more than they gain, so BLAS is
-    held to one thread meanwhile, and given back its own setting after.
-    """
-    from threadpoolctl import threadpool_limits  # takes a moment to import
-
-    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(cores()) as pool:
+    """A `map` over threads, each with one BLAS thread."""
+    with one_blas_thread(), ThreadPoolExecutor(cores()) as pool:
         yield pool.map
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Hold BLAS to one thread: matrices here are small, and BLAS threads that wait for each other lose more
+    than they gain.
+
+    The setting is that of the whole process. It is changed by the first who asks and given back after the
+    last, so any number of threads may ask at once.
+    """
+    _held.enter()
+    try:
+        yield
+    finally:
+        _held.leave()
+
+
+class _Held:
+    def __init__(self) -> None:
+        self.lock, self.users = Lock(), 0
+        self.limit: Any = None
+
+    def enter(self) -> None:
+        with self.lock:
+            self.users += 1
+            if self.users == 1:
+                _aside(self._set)
+
+    def leave(self) -> None:
+        with self.lock:
+            self.users -= 1
+            if not self.users:
+                _aside(self.limit.restore_original_limits)
+
+    def _set(self) -> None:
+        self.limit = _libraries().limit(limits=1, user_api="blas")
+
+
+def _aside(change: Callable[[], None]) -> None:
+    """In a thread that ends. threadpoolctl listens only to the thread that changed a setting first, while
+    it lives; and the last of us to leave need not be the first who came."""
+    thread = Thread(target=change)
+    thread.start()
+    thread.join()
+
+
+_held = _Held()
+
+
+@cache
+def _libraries() -> Any:
+    import numpy.linalg  # noqa: F401 - so that its BLAS is among them
+    from threadpoolctl import ThreadpoolController  # takes a moment to import
+
+    return ThreadpoolController()

@@ -1,0 +1,58 @@
+"""BLAS is held to one thread while sums are made, and given back its own setting after."""
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, Thread
+
+import numpy.linalg  # noqa: F401 - loads the BLAS that is asked about
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from aggmc_beam.local.threads import one_blas_thread, spread
+
+
+def blas():
+    return {lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"}
+
+
+def set_aside(limits):
+    """In a thread that ends, so that nobody stays in control."""
+    thread = Thread(target=threadpool_limits, args=[limits])
+    thread.start()
+    thread.join()
+
+
+@pytest.fixture(autouse=True)
+def three_threads():
+    before = {lib["prefix"]: lib["num_threads"] for lib in threadpool_info()}
+    set_aside(dict.fromkeys(before, 3))
+    yield
+    set_aside(before)
+
+
+def test_the_setting_is_given_back_also_after_an_error():
+    with one_blas_thread():
+        assert blas() == {1}
+    assert blas() == {3}
+    with pytest.raises(ZeroDivisionError), spread() as map_over_threads:
+        list(map_over_threads(lambda n: blas() == {1} and 1 // n, [1, 0]))
+    assert blas() == {3}
+
+
+def test_threads_that_overlap_see_one_and_leave_the_setting_as_it_was():
+    both = Barrier(2)
+
+    def first():
+        with one_blas_thread():
+            both.wait()  # the other is inside too
+        both.wait()
+
+    def second():
+        with one_blas_thread():
+            both.wait()
+            both.wait()  # the first has left
+            return blas()
+
+    with ThreadPoolExecutor(2) as pool:
+        found = [pool.submit(first), pool.submit(second)]
+        assert found[1].result(10) == {1}
+        assert blas() == {3}
