@@ -32,6 +32,10 @@ HOST = "localhost"
 RPC, REST, JOB_PORT, POOL_PORT = 6723, 8781, 8799, 8797
 JOB_SERVER, WORKER_POOL = f"{HOST}:{JOB_PORT}", f"{HOST}:{POOL_PORT}"
 TASK_MANAGERS = ("taskmanager-1", "taskmanager-2")
+#: A TaskManager keeps its Python worker for so many milliseconds, and so from one stage of a job to the next.
+#: If it ended it after each stage, Beam's LOOPBACK pool, which knows workers by their number alone, would at
+#: times end that of the other TaskManager instead: see worker_pool.py.
+KEEP_WORKERS = "--environment_cache_millis=60000"
 #: One TaskManager alone has slots enough for a job, so that a job survives the other.
 SLOTS = 2
 PARALLELISM = 2
@@ -176,6 +180,9 @@ def _job_server(made: Distribution) -> list[str | Path]:
     return [
         "java",
         "-Xmx512m",
+        # Its log tells the time, as those of Flink do.
+        "-Dorg.slf4j.simpleLogger.showDateTime=true",
+        "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss,SSS",
         "-cp",
         f"{made.job_server}/*",
         "org.apache.beam.runners.flink.FlinkJobServerDriver",
@@ -189,8 +196,7 @@ def _job_server(made: Distribution) -> list[str | Path]:
 
 
 def _worker_pool() -> list[str | Path]:
-    pool = "apache_beam.runners.worker.worker_pool_main"
-    return [sys.executable, "-m", pool, f"--service_port={POOL_PORT}"]
+    return [sys.executable, Path(__file__).with_name("worker_pool.py"), str(POOL_PORT)]
 
 
 def _start(name: str, command: list[str | Path]) -> None:

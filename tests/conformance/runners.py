@@ -52,13 +52,11 @@ def _flink(name: str) -> Runner:
     workers = ("--environment_type=LOOPBACK",)
     if name == "flink-external":
         workers = ("--environment_type=EXTERNAL", f"--environment_config={flink.WORKER_POOL}")
-        # A Python process serves several stages of a job.
-        workers += ("--environment_cache_millis=60000",)
     return Runner(
         name,
         (
             *("--runner=PortableRunner", f"--job_endpoint={flink.JOB_SERVER}"),
-            *(f"--parallelism={flink.PARALLELISM}", *workers),
+            *(f"--parallelism={flink.PARALLELISM}", flink.KEEP_WORKERS, QUICK, *workers),
         ),
         f"Flink {made.flink}, {made.runner}, Beam {BEAM} for Python",
         # Otherwise what a bundle gives that a checkpoint ends is held back until the next one begins: where
