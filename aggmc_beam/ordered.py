@@ -26,6 +26,8 @@ CHUNK = 4096
 SAMPLE = 256
 #: Stretches of records at least this long on average are copied one by one, shorter ones by index.
 LONG = 64
+#: With fewer states, products are so quick that threads would mostly wait for the interpreter.
+MANY_STATES = 32
 #: Up to this many steps, the step of each place is a row of a matrix.
 FEW_STEPS = 128
 #: Whole numbers up to these are exact in single and double precision.
@@ -122,7 +124,8 @@ class OrderedSums:
         # Sums of this many products of whole numbers are exact in single precision.
         width = int((_SINGLE - 1) // max(reach, 1.0) ** 2) if whole else 0
         line = _Line.of(time - self.start, values, heads, gap, label_of(runs), width)
-        for _ in self.map(lambda span: self._sum(line, span), line.spans):
+        over = self.map if self.states >= MANY_STATES else map
+        for _ in over(lambda span: self._sum(line, span), line.spans):
             pass
         self.last = int(runs[-1])
         self.met += np.bincount(line.labels, minlength=self.labels)
@@ -336,16 +339,22 @@ class _Line:
             rows = self.index[start:stop]
             z: np.ndarray = np.empty((S + 1, stop - start), self.dtype)
             z[S] = rows >= 0
-            picked = np.take(self.values.T, rows, axis=1, mode="clip")
-            np.subtract(picked, centre[:, None], out=z[:S], casting="unsafe")
+            self._centred(np.take(self.values.T, rows, axis=1, mode="clip"), centre, z[:S])
             z[:S] *= z[S]
             return z
         z = np.zeros((S + 1, stop - start), self.dtype)
         for row, at, m in self._stretches(start, stop):
-            np.subtract(self.values[row : row + m].T, centre[:, None], out=z[:S, at : at + m],
-                        casting="unsafe")  # fmt: skip
+            self._centred(self.values[row : row + m].T, centre, z[:S, at : at + m])
             z[S, at : at + m] = 1
         return z
+
+    def _centred(self, values: np.ndarray, centre: np.ndarray, out: np.ndarray) -> None:
+        if self.dtype is np.float32 and np.abs(centre).max(initial=0) < _SINGLE / 2:
+            # The values are exact in single precision too, and nothing has to be converted twice.
+            out[:] = values
+            out -= centre.astype(np.float32)[:, None]
+        else:
+            np.subtract(values, centre[:, None], out=out, casting="unsafe")
 
     def add_by_step(self, z: np.ndarray, start: int, stop: int, total: np.ndarray) -> None:
         """Add each record of these places to its step."""
