@@ -29,8 +29,12 @@ class Steps:
     stops: list[int] = field(default_factory=list)
 
     def __contains__(self, step: int) -> bool:
-        i = bisect_right(self.starts, step) - 1
-        return i >= 0 and step <= self.stops[i]
+        return self.holds(step, step)
+
+    def holds(self, start: int, stop: int) -> bool:
+        """Whether all steps from start to stop are in the set."""
+        i = bisect_right(self.starts, start) - 1
+        return i >= 0 and stop <= self.stops[i]
 
     def __len__(self) -> int:
         return sum(b - a + 1 for a, b in self.intervals())
@@ -97,7 +101,7 @@ class Track:
         time, values, weight = _checked(time, values, weight, self.states)
         given = len(time)
         if given == 1:
-            return self._take_one(int(time[0]), values, None if weight is None else float(weight[0]))
+            return self.take_one(int(time[0]), values, None if weight is None else float(weight[0]))
         first_ever = not self.covered.starts
         if np.any(np.diff(time) <= 0):
             time, values, weight = _rows(np.unique(time, return_index=True)[1], time, values, weight)
@@ -109,8 +113,8 @@ class Track:
         counts = Counts(int(first_ever and len(time) > 0), duplicates=given - len(time))
         return self._join(runs, time, values, weight), counts
 
-    def _take_one(self, t: int, values: np.ndarray, weight: float | None) -> tuple[Block, Counts]:
-        """`take` of a single record, as they come in a stream."""
+    def take_one(self, t: int, values: np.ndarray, weight: float | None) -> tuple[Block, Counts]:
+        """`take` of a single record, as they come in a stream: values [1, S] that are finite."""
         if t in self.covered:
             none = np.zeros(0, np.int64)
             return Block(values[:0], none, None, None if weight is None else np.zeros(0)), Counts(
@@ -173,7 +177,8 @@ class Track:
         return replace(block_moments(between), counts=counts)
 
     def _is_open(self, t: int) -> bool:
-        return any(t + d not in self.covered for d in (-2, -1, 1, 2))
+        """Whether a step that is covered has one that is not within two steps of it."""
+        return not self.covered.holds(t - 2, t + 2)
 
 
 def _with_neighbours(t: int, values: np.ndarray, weight: float | None, known: list[tuple[int, Row]]) -> Block:

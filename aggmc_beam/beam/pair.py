@@ -49,7 +49,11 @@ class Pair(beam.DoFn):  # type: ignore[misc]
     def __init__(self, plan: Plan, timing: Timing) -> None:
         self.plan, self.ttl = plan, timing.ttl
         self.preparation = accumulator(plan).preparation
+        self.populations = plan.populations
         self.closing = isinstance(plan.config.chain, Window)
+        exact, N = isinstance(plan.config.noise, Exact), plan.config.population
+        #: What the counts of a record cannot exceed, where that is known.
+        self.most = N if exact and isinstance(N, float) and not plan.config.open_population else None
 
     def process(
         self,
@@ -120,34 +124,30 @@ class Pair(beam.DoFn):  # type: ignore[misc]
 
     def _population(self, record: Record, known: float | None) -> float | None:
         """The population of the record's realization; `InputError` if the record contradicts it."""
-        plan, total = self.plan, float(record.counts.sum())
-        if plan.populations == ONE:
-            N = plan.config.population
-            if (
-                isinstance(N, float)
-                and isinstance(plan.config.noise, Exact)
-                and not plan.config.open_population
-            ):
-                _check_total(total, N)
+        if self.populations == ONE:
+            if self.most is not None:
+                _check_total(record, self.most)
             return None
-        found = record.population if plan.populations == COLUMN else total
+        found = record.population if self.populations == COLUMN else float(record.counts.sum())
         assert found is not None
         expected = found if known is None else known
         if not np.isclose(found, expected, rtol=1e-9, atol=0) or found <= 0:
             raise InputError(
                 f"population {found:g} differs from {expected:g}, given before for its realization"
             )
-        if plan.populations == COLUMN and isinstance(plan.config.noise, Exact):
-            _check_total(total, expected)
+        if self.populations == COLUMN and isinstance(self.plan.config.noise, Exact):
+            _check_total(record, expected)
         return expected
 
-    def _values(self, record: Record, N: float | None) -> tuple[np.ndarray, np.ndarray | None]:
+    def _values(self, record: Record, N: float | None) -> tuple[np.ndarray, float | None]:
+        if not self.preparation.undo and not self.preparation.weighted:
+            return record.counts[None], None
         population = None if N is None else np.array([N])
         values = self.preparation.values(record.counts[None], np.array([record.time]), population)
-        return values, population if self.preparation.weighted else None
+        return values, N if self.preparation.weighted else None
 
-    def _delta(self, track: Track, record: Record, values: np.ndarray, weight: np.ndarray | None) -> Delta:
-        block, counts = track.take(np.array([record.time]), values, weight)
+    def _delta(self, track: Track, record: Record, values: np.ndarray, weight: float | None) -> Delta:
+        block, counts = track.take_one(record.time, values, weight)
         settled = np.zeros(len(block.time), np.int64) if block.settled is None else block.settled
         return Delta(
             np.array([realization_number(record.realization)]),
@@ -163,6 +163,7 @@ class Pair(beam.DoFn):  # type: ignore[misc]
         )
 
 
-def _check_total(total: float, population: float) -> None:
+def _check_total(record: Record, population: float) -> None:
+    total = float(record.counts.sum())
     if total > population * (1 + 1e-9):
         raise InputError(f"it counts {total:g} individuals, more than the population {population:g}")

@@ -40,7 +40,7 @@ def cases(bench: Bench) -> Iterator[Row]:
             yield from _against_naive(bench, order, best["Beam, blocks"], data.records)
         bench.forget()
     for (order, S), goal in RECORDS.items():
-        data = bench.data(100, 1000, S, order)
+        data = bench.data(10_000 // S, 1000, S, order)
         path = {"path": str(data.path())}
         best = bench.race(
             data,
@@ -57,9 +57,10 @@ def cases(bench: Bench) -> Iterator[Row]:
 
 
 def _streaming(bench: Bench) -> Iterator[Row]:
-    """The pairing step alone, state and all, on a bounded feed."""
-    for S in (10, 100):
-        data = bench.data(200, 50, S)
+    """The pairing step alone, state and all, on a bounded feed that comes as one bundle: with many records of each
+    realization in it, and with few, as in a stream."""
+    for K, T, S in ((200, 50, 10), (200, 50, 100), (4000, 5, 10), (4000, 5, 100)):
+        data = bench.data(K, T, S)
         given = {"path": str(data.path()), "states": data.states}
         right = bench.race(data, {"Beam, pairing summed": Contestant(MODULE, "pair_sums", given)}, 1)
         best = bench.race(
