@@ -151,7 +151,26 @@ class Profile:
         return bool(inside and known.all())
 
     def __add__(self, other: Profile) -> Profile:
+        few, many = sorted((self, other), key=lambda p: len(p.bins))
+        if len(few.bins) and few.width == many.width:
+            # What a stream adds has few bins. Only these change, and those with ends that are there.
+            low = int(np.searchsorted(many.bins, few.bins[0] - _SHIFT.max()))
+            high = int(np.searchsorted(many.bins, few.bins[-1], "right"))
+            if 2 * (high - low + len(few.bins)) < len(many.bins):
+                return many._spliced(low, high, many._part(low, high) + few)._bounded()
         return add_profiles([self, other], self.records.shape[1])
+
+    def _spliced(self, low: int, high: int, middle: Profile) -> Profile:
+        """With `middle` in place of its rows low ... high - 1."""
+        bins, number, weight, records = (
+            np.concatenate([getattr(self, n)[:low], getattr(middle, n), getattr(self, n)[high:]])
+            for n in ("bins", "number", "weight", "records")
+        )
+        first, last = np.searchsorted(self.odd, (4 * low, 4 * high))
+        later = 4 * (len(middle.bins) - (high - low))
+        odd = np.concatenate([self.odd[:first], middle.odd + 4 * low, self.odd[last:] + later])
+        ends = np.concatenate([self.ends[:first], middle.ends, self.ends[last:]])
+        return Profile(self.width, bins, number, weight, records, odd, ends)
 
     def _on(self, bins: np.ndarray) -> Profile:
         """The same over more bins, which are empty."""

@@ -9,7 +9,7 @@ import aggmc_beam as am
 from aggmc_beam.chain import as_chain
 from aggmc_beam.digest import Replicates
 from aggmc_beam.pairing import Block
-from aggmc_beam.profile import LEFT1, MAX_BINS, RECORDS, RIGHT1, Profile
+from aggmc_beam.profile import LEFT1, MAX_BINS, RECORDS, RIGHT1, Profile, add_profiles
 
 CHAINS = ["stationary", "per-step", am.Window(4, 2), am.Window(6, 4), am.Cycle(3)]
 
@@ -157,3 +157,21 @@ def test_a_stretch_of_a_profile_has_all_its_means(seed, start, length):
     at = np.isin(whole.bins, part.bins)
     assert np.array_equal(part.bins, whole.bins[(whole.bins >= start) & (whole.bins < start + length)])
     np.testing.assert_array_equal(part.means, whole.means[at])
+
+
+@given(st.integers(0, 10**6), st.sampled_from([1, 4]))
+def test_a_few_bins_are_added_where_they_belong(seed, width):
+    """As a stream does, against the sum of whole profiles."""
+    rng = np.random.default_rng(seed)
+    y = rng.poisson(20, (4, 60, 2)).astype(float)
+    y[rng.random(y.shape[:2]) < rng.choice([0.0, 0.1])] = np.nan
+    late = np.full((1, 60, 2), np.nan)
+    start = rng.integers(0, 57)
+    late[0, start : start + 3] = rng.poisson(20, (3, 2))
+    many, few = (am.Digest.of(part).profile.coarsened(width) for part in (y, late))
+    expected = add_profiles([many, few], 2)
+    for found in (many + few, few + many):
+        assert found.checked()
+        assert np.array_equal(found.bins, expected.bins)
+        assert np.array_equal(found.number, expected.number)
+        np.testing.assert_allclose(found.means, expected.means, rtol=1e-13)
