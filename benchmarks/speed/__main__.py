@@ -35,12 +35,12 @@ def main() -> None:
                 rows.append(row)
                 print(table.markdown([row], {**ABOUT}).splitlines()[2], flush=True)
             bench.forget()
+            # What was measured is kept also if the rest is not waited for.
+            table.save(rows, ABOUT, bench, options.json)
+            if options.write:
+                table.write_between_marks(table.markdown(rows, ABOUT), options.write)
         bench.close()
-        table.save(rows, ABOUT, bench, options.json)
-    text = table.markdown(rows, ABOUT)
-    print("\n" + text)
-    if options.write:
-        table.write_between_marks(text, options.write)
+    print("\n" + table.markdown(rows, ABOUT))
 
 
 ABOUT = table.facts()
