@@ -57,7 +57,8 @@ def survey(frame: Table, schema: Schema, progress: Callable[[int], None], exact:
     first, last = none, none
     rows = backwards = stretches = 0
     latest = -1
-    good_rows = readable(schema) if exact else placed(schema)
+    dtypes = frame.schema if isinstance(frame, pl.DataFrame) else None
+    good_rows = readable(schema, dtypes) if exact else placed(schema)
     wanted = frame.select(*keys.columns, KEY, TIME, good_rows.alias("good"))
     for batch in batches(wanted, BATCH * 4):
         rows += batch.height
