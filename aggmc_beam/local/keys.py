@@ -71,6 +71,10 @@ class Keys:
         columns = frame.select(names)
         if not columns.height:
             return np.zeros(0, np.int64)
+        if not self.columns and columns[KEY].dtype.is_integer() and not columns[KEY].null_count():
+            whole = self._of_whole(columns[KEY].to_numpy())
+            if whole is not None:
+                return whole
         # Rows of a realization mostly follow each other, so only the first of each stretch is looked up.
         changed = pl.any_horizontal(pl.col(n).ne_missing(pl.col(n).shift()) for n in names)
         heads = columns.select(changed.alias("changed"))["changed"].arg_true()
@@ -81,12 +85,16 @@ class Keys:
         at = heads.to_numpy()
         return np.repeat(key, np.diff(at, append=columns.height))
 
+    def _of_whole(self, numbers: np.ndarray) -> np.ndarray | None:
+        """As `of`, for whole numbers; None if not all realizations are such, or they lie too far apart."""
+        heads = np.concatenate([[0], np.flatnonzero(numbers[1:] != numbers[:-1]) + 1])
+        if len(heads) > len(numbers) // 2:
+            return self._look_up_whole(numbers)
+        key = self._look_up_whole(numbers[heads])
+        return None if key is None else np.repeat(key, np.diff(heads, append=len(numbers)))
+
     def _look_up(self, columns: pl.DataFrame) -> np.ndarray:
         names = columns.columns
-        if not self.columns and columns[KEY].dtype.is_integer():
-            key = self._look_up_whole(columns[KEY].to_numpy())
-            if key is not None:
-                return key
         distinct = columns.unique(maintain_order=True)
         keys = [self.add(tuple(row[:-1]), str(row[-1])) for row in distinct.iter_rows()]
         if len(keys) == 1:

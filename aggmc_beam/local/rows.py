@@ -46,8 +46,15 @@ def whole_realizations(batches: Iterable[pl.DataFrame], most: int) -> Iterator[p
 
 def _last_start(key: pl.Series) -> int:
     """The row at which the last stretch of equal keys starts."""
-    others = key.ne_missing(key[-1]).arg_true()
-    return int(others[-1]) + 1 if len(others) else 0
+    length = 1024
+    while True:
+        # Most stretches are short.
+        others = key.tail(length).ne_missing(key[-1]).arg_true()
+        if len(others):
+            return max(len(key) - length, 0) + int(others[-1]) + 1
+        if length >= len(key):
+            return 0
+        length *= 8
 
 
 def is_disordered(records: Records) -> bool:
