@@ -59,7 +59,7 @@ def cases(bench: Bench) -> Iterator[Row]:
 def _streaming(bench: Bench) -> Iterator[Row]:
     """The pairing step alone, state and all, on a bounded feed that comes as one bundle: with many records of
     each realization in it, and with few, as in a stream."""
-    for K, T, S in ((200, 50, 10), (200, 50, 100), (4000, 5, 10), (4000, 5, 100)):
+    for K, T, S in ((200, 50, 10), (200, 50, 100), (1000, 5, 10), (1000, 5, 100)):
         data = bench.data(K, T, S)
         given = {"path": str(data.path()), "states": data.states}
         right = bench.race(data, {"Beam, pairing summed": Contestant(MODULE, "pair_sums", given)}, 1)

@@ -19,9 +19,11 @@ from apache_beam.utils.timestamp import Timestamp
 from aggmc_beam.beam import EstimateTransitions, MomentsFn
 from aggmc_beam.beam.bounded import REJECTED
 from aggmc_beam.beam.files import open_plan
+from aggmc_beam.beam.health import LEDGER
 from aggmc_beam.beam.pair import Pair
 from aggmc_beam.beam.reading import SumFiles
 from aggmc_beam.beam.timing import Timing
+from aggmc_beam.beam.unbounded import JoinDeltas
 from aggmc_beam.beam.values import Delta
 from aggmc_beam.chain import Stationary
 from aggmc_beam.digest import Digest, Replicates
@@ -131,7 +133,7 @@ def _runs(path: str) -> int:
 
 
 class Remember(beam.DoFn):  # type: ignore[misc]
-    """The least that a stateful step does for a record: read its state, write it, and set a timer once."""
+    """The least that a stateful step does: read and write its state for each record, clear it by a timer."""
 
     STATE = ReadModifyWriteStateSpec("state", BytesCoder())
     TIMER = TimerSpec("timer", TimeDomain.WATERMARK)
@@ -149,8 +151,8 @@ class Remember(beam.DoFn):  # type: ignore[misc]
         yield element
 
     @on_timer(TIMER)  # type: ignore[untyped-decorator]
-    def expire(self) -> None:
-        pass
+    def expire(self, state: Any = beam.DoFn.StateParam(STATE)) -> None:
+        state.clear()
 
 
 def arrivals(path: str, states: list[str]) -> Iterator[tuple[str, Record]]:
@@ -187,5 +189,11 @@ def pair(path: str, states: list[str]) -> None:
 def pair_sums(path: str, states: list[str]) -> Sums:
     """What that step hands on, summed: to see that it is right."""
     fn = MomentsFn(len(states), Stationary(), Replicates(50))
-    _, found = collected(lambda p: paired(p, path, states).deltas | beam.CombinePerKey(fn))
+    join = beam.ParDo(JoinDeltas(1)).with_output_types(tuple[str, Delta])
+
+    def build(pipeline: Any) -> Any:
+        joined = paired(pipeline, path, states).deltas | join.with_outputs(LEDGER, main="deltas")
+        return joined.deltas | beam.CombinePerKey(fn)
+
+    _, found = collected(build)
     return sums_of(Digest(len(states), found.parts, found.profiles).total)
