@@ -46,10 +46,10 @@ from aggmc_beam.config import read_config
 from aggmc_beam.config.model import Stream
 
 #: States, realizations, steps: a middle size for each path, and three of each.
-MIDDLE = {"bounded": {"S": 30, "K": 200, "T": 800}, "stream": {"S": 30, "K": 200, "T": 8}}
+MIDDLE = {"bounded": {"S": 30, "K": 200, "T": 800}, "stream": {"S": 30, "K": 200, "T": 24}}
 SIZES = {
     "bounded": {"S": (10, 30, 100), "K": (100, 200, 400), "T": (400, 800, 1600)},
-    "stream": {"S": (10, 30, 100), "K": (100, 200, 400), "T": (4, 8, 16)},
+    "stream": {"S": (10, 30, 100), "K": (100, 200, 400), "T": (12, 24, 48)},
 }
 POPULATION = 10_000
 
