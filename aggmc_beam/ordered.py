@@ -17,7 +17,7 @@ import numpy as np
 
 from aggmc_beam.digest import Digest
 from aggmc_beam.moments import CoMoment, Counts, Moments
-from aggmc_beam.profile import Profile, scattered
+from aggmc_beam.profile import SHIFT, Profile, end_at, scattered
 from aggmc_beam.tracks import Tracks
 
 #: Places of the line that are multiplied at once: what stays in a core's cache.
@@ -247,13 +247,13 @@ class OrderedSums:
         number[:, 0] = whole[:, S]
         odd, ends = [np.zeros(0, np.int64)], [np.zeros((0, S))]
         # Ends of pairs are at the step of the pair's left end.
-        for kind, shift in enumerate((0, 1, 0, 2), 1):
+        for kind, shift in enumerate(SHIFT.tolist(), 1):
             number[: steps - shift, kind] = whole[shift:, S]
             at, sums = lone[kind - 1].of(label, shift)
             rest = whole[at] - sums
             number[at - shift, kind] = rest[:, S]
             some = rest[:, S] > 0
-            odd.append(row[at[some] - shift] * 4 + kind - 1)
+            odd.append(end_at(row[at[some] - shift], kind))
             ends.append(_means(rest[some], centre))
         places = np.concatenate(odd)
         order = np.argsort(places)

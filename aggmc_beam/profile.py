@@ -21,8 +21,8 @@ MAX_BINS = 4096
 #: What is averaged at a step: the records, and the left and right ends of pairs at lags 1 and 2.
 RECORDS, LEFT1, RIGHT1, LEFT2, RIGHT2 = range(5)
 _LAG_OF = np.array([0, 1, 1, 2, 2])
-#: How many steps after a pair's step its left and right ends are.
-_SHIFT = np.array([0, 1, 0, 2])
+#: How many steps after a pair's step the ends LEFT1, RIGHT1, LEFT2 and RIGHT2 are.
+SHIFT = np.array([0, 1, 0, 2])
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class Profile:
     end. The width is 1 unless the data span more than `MAX_BINS` distinct bins.
 
     Where all records of a step are ends of pairs, the mean of those ends is that of the records, and is not
-    stored. So `ends` [m, S] holds only the means of the others: of end `odd` = 4 * row + kind - 1, sorted.
+    stored. So `ends` [m, S] holds only the means of the others: of the ends `odd`, see `end_at`, sorted.
     """
 
     width: int
@@ -67,7 +67,7 @@ class Profile:
         """[B, S]: the means of `kind` (RECORDS, LEFT1, ...), zeros where there are none."""
         if kind == RECORDS:
             return self.records
-        return self._rows(np.arange(len(self.bins)) * 4 + kind - 1)
+        return self._rows(end_at(np.arange(len(self.bins)), kind))
 
     @property
     def means(self) -> np.ndarray:
@@ -76,7 +76,7 @@ class Profile:
 
     def _source(self, row: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The rows of the steps at which these ends of pairs are, and whether there are such."""
-        step = self.bins[row] + _SHIFT[end] * (self.width == 1)
+        step = self.bins[row] + SHIFT[end] * (self.width == 1)
         found = np.minimum(np.searchsorted(self.bins, step), len(self.bins) - 1)
         return found, self.bins[found] == step
 
@@ -154,7 +154,7 @@ class Profile:
         few, many = sorted((self, other), key=lambda p: len(p.bins))
         if len(few.bins) and few.width == many.width:
             # What a stream adds has few bins. Only these change, and those with ends that are there.
-            low = int(np.searchsorted(many.bins, few.bins[0] - _SHIFT.max()))
+            low = int(np.searchsorted(many.bins, few.bins[0] - SHIFT.max()))
             high = int(np.searchsorted(many.bins, few.bins[-1], "right"))
             if 2 * (high - low + len(few.bins)) < len(many.bins):
                 return many._spliced(low, high, many._part(low, high) + few)._bounded()
@@ -234,6 +234,11 @@ class Profile:
         x = self.kind(left) - self.mean(left)
         y = self.kind(right) - self.mean(right)
         return np.asarray((self.weight[:, lag, None] * x).T @ y)
+
+
+def end_at(row: np.ndarray, kind: int) -> np.ndarray:
+    """The number of an end of pairs, LEFT1 to RIGHT2, in the row of a bin."""
+    return 4 * row + kind - 1
 
 
 def add_profiles(items: Iterable[Profile], S: int) -> Profile:

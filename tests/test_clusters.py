@@ -96,7 +96,9 @@ class Manager:
     def start(self, folder):
         known = set(folder.glob("*.pid"))
         assert not self.pool.StartWorker(messages.StartWorkerRequest(worker_id="1-1")).error
+        deadline = time.monotonic() + 60
         while not (new := set(folder.glob("*.pid")) - known):
+            assert time.monotonic() < deadline, "no worker was started"
             time.sleep(0.02)
         return int(new.pop().stem)
 

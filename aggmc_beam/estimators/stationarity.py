@@ -11,7 +11,7 @@ from aggmc_beam.estimators.shrinkage import positive_shares
 from aggmc_beam.estimators.spectrum import deviation
 from aggmc_beam.latent import Latent
 from aggmc_beam.moments import CoMoment, Moments
-from aggmc_beam.profile import RECORDS, Profile
+from aggmc_beam.profile import RECORDS, SHIFT, Profile
 from aggmc_beam.stepwise import StepSums
 
 LEVEL = 0.01
@@ -141,7 +141,7 @@ def detrend(moments: Moments, profile: Profile, degree: int) -> tuple[Moments, P
         off = (w * (L - trend(steps))).T @ (R - trend(steps + right_lag))
         return replace(co, left=overall, right=overall, product=co.product - moved + off)
 
-    shifts = [0, 0, 1, 0, 2]  # RECORDS, LEFT1, RIGHT1, LEFT2, RIGHT2
+    shifts = [0, *SHIFT]  # RECORDS, LEFT1, ...
     means = np.stack([profile.kind(kind) - trend(steps + by) + overall for kind, by in enumerate(shifts)], 1)
     flat = replace(
         moments,
