@@ -14,8 +14,8 @@ from aggmc_beam.local.keys import Group, Keys
 from aggmc_beam.local.survey import Extent
 from aggmc_beam.moments import Counts
 from aggmc_beam.noise import Exact
-from aggmc_beam.ordered import Map, OrderedSums
 from aggmc_beam.pairing import Block
+from aggmc_beam.panelsums import Map, PanelSums
 from aggmc_beam.prepare import Preparation
 from aggmc_beam.profile import MAX_BINS
 from aggmc_beam.records import Schema
@@ -46,7 +46,7 @@ class Accumulator:
     duplicate: int = 0
     """Records that entered the sums in this run, their rows, and the rows of records that had been met."""
     conflicts: list[np.ndarray] = field(default_factory=list)
-    ordered: OrderedSums | None = None
+    ordered: PanelSums | None = None
 
     def __post_init__(self) -> None:
         self.tracks = Tracks.empty(len(self.schema.states))
@@ -89,8 +89,7 @@ class Accumulator:
     @property
     def open_values(self) -> int:
         """How many values are held that later records could pair with."""
-        held = [self.tracks.open_values] if self.ordered is None else [o.values for o in self.ordered.opened]
-        return sum(values.size for values in held)
+        return self.tracks.open_values.size if self.ordered is None else self.ordered.open_values
 
     def expect_order(self, extents: dict[Group, Extent], spread: Map) -> None:
         """Let records take the fast road as long as realizations come whole and in order."""
@@ -100,12 +99,12 @@ class Accumulator:
         steps = extent.last - extent.first + 1
         if isinstance(self.chain, Stationary) and self.rules[0].per_key == 1 and steps <= MAX_BINS:
             labels = self.rules[0].groups
-            self.ordered = OrderedSums(len(self.schema.states), labels, extent.first, steps, spread)
+            self.ordered = PanelSums(len(self.schema.states), labels, extent.first, steps, spread)
 
     def settle(self) -> None:
         """Leave the fast road, if records are on it."""
         if self.ordered is not None:
-            self.digests[0], self.tracks = self.ordered.finish()
+            self.digests[0], self.tracks = self.ordered.digest, self.ordered.tracks
             self.ordered = None
 
     def _labels(self, keys: np.ndarray) -> np.ndarray:

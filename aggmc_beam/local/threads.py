@@ -10,7 +10,7 @@ from functools import cache
 from threading import Lock, Thread
 from typing import Any
 
-from aggmc_beam.ordered import Map
+from aggmc_beam.panelsums import Map
 
 
 def cores() -> int:

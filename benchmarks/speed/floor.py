@@ -10,7 +10,7 @@ import polars as pl
 import aggmc_beam as am
 from aggmc_beam.digest import REPLICATES
 from aggmc_beam.local.threads import spread
-from aggmc_beam.ordered import OrderedSums
+from aggmc_beam.panelsums import PanelSums
 from benchmarks.speed.ours import sums_of
 from benchmarks.speed.sums import Sums
 
@@ -42,10 +42,10 @@ def kernel(path: str, states: list[str]) -> Sums:
     heads = np.flatnonzero(np.diff(key, prepend=-1))
     blocks = np.append(heads[:: max(1, len(heads) * 100_000 // len(key))], len(key))
     with spread() as threads:
-        total = OrderedSums(len(states), REPLICATES, int(time.min()), int(np.ptp(time)) + 1, threads)
+        total = PanelSums(len(states), REPLICATES, int(time.min()), int(np.ptp(time)) + 1, threads)
         for a, b in pairwise(blocks):
             assert total.add(key[a:b], time[a:b], values[a:b], lambda k: k % REPLICATES)
-        return sums_of(total.finish()[0].total)
+        return sums_of(total.digest.total)
 
 
 def collect(path: str, states: list[str]) -> Sums:

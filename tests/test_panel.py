@@ -1,15 +1,15 @@
-"""The fast road of ordered realizations against the general one, and against itself in other arithmetic."""
+"""The fast road of whole realizations against the general one, and against itself in other arithmetic."""
 
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from aggmc_beam import ordered
+from aggmc_beam import panel, panelsums
 from aggmc_beam.chain import Stationary
 from aggmc_beam.digest import Digest
-from aggmc_beam.ordered import OrderedSums
 from aggmc_beam.pairing import Block
+from aggmc_beam.panelsums import PanelSums
 from aggmc_beam.tracks import Tracks
 
 LABELS = 7
@@ -20,22 +20,23 @@ def deal(key):
     return key % LABELS
 
 
-def records(K, T, missing=0.0, most=100, S=3, fractions=False, seed=0):
+def records(K, T, missing=0.0, most=100, S=3, fractions=False, ragged=0, seed=0):
+    """`ragged` realizations begin at steps of their own, so many apart at most."""
     rng = np.random.default_rng(seed)
     y = rng.integers(0, most, (K, T, S))
     seen = rng.random((K, T)) >= missing
     seen[:, 0] = True
     key, time = np.nonzero(seen)
     values = y[seen] + rng.random((len(key), S)) if fractions else y[seen]
-    return key, time, values
+    return key, time + rng.integers(0, ragged + 1, K)[key], values
 
 
 def summed(key, time, values, parts=1, spread=map, start=0):
-    total = OrderedSums(values.shape[1], LABELS, start, int(time.max()) - start + 1, spread)
+    total = PanelSums(values.shape[1], LABELS, start, int(time.max()) - start + 1, spread)
     for keys in np.array_split(np.unique(key), parts):
         at = np.isin(key, keys)
         assert total.add(key[at], time[at], values[at], deal)
-    return total.finish()
+    return total.digest, total.tracks
 
 
 def check_same(found, expected, scale):
@@ -57,21 +58,47 @@ def check_same(found, expected, scale):
         np.testing.assert_allclose(mine.means[used], profile.means[used], rtol=1e-11)
 
 
+def check_tracks(found, expected):
+    for name in ("key", "start", "stop", "open_key", "open_time", "open_values", "open_weight"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+
+
 @pytest.mark.parametrize("fractions", [False, True], ids=["whole", "fractions"])
 @pytest.mark.parametrize("most", [100, 10**9], ids=["small", "large"])
 @pytest.mark.parametrize("missing", [0, 0.05, 0.5])
-@pytest.mark.parametrize(("K", "T"), [(30, 200), (50, 10), (20, 3), (25, 1), (12, 500)])
-def test_sums_profiles_and_tracks_are_those_of_the_general_road(K, T, missing, most, fractions, monkeypatch):
-    monkeypatch.setattr(ordered, "CHUNK", 64)
-    key, time, values = records(K, T, missing, most, fractions=fractions)
+@pytest.mark.parametrize(
+    ("K", "T", "ragged"),
+    [
+        (30, 200, 0),
+        (50, 10, 0),
+        (20, 3, 0),
+        (25, 1, 0),
+        (12, 500, 0),
+        (40, 12, 3),
+        (40, 12, 100),
+        (20, 90, 60),
+    ],
+)
+def test_sums_profiles_and_tracks_are_those_of_the_general_road(
+    K, T, ragged, missing, most, fractions, monkeypatch
+):
+    monkeypatch.setattr(panelsums, "BLOCK", 192)
+    key, time, values = records(K, T, missing, most, fractions=fractions, ragged=ragged)
     expected = Digest.of_block(Block(values, time, key), Stationary(), deal(key))
     tracks = Tracks.empty(3)
     tracks.take(key, time, values.astype(float))
-    for order, parts in (("F", 1), ("C", 3)):
-        found, mine = summed(key, time, np.asarray(values, order=order), parts)
+    shuffled = np.random.default_rng(1).permutation(len(key))
+    for order, parts, by in (("F", 1, slice(None)), ("C", 3, slice(None)), ("F", 2, shuffled)):
+        found, mine = summed(key[by], time[by], np.asarray(values[by], order=order), parts)
         check_same(found, expected, most)
-        for name in ("key", "start", "stop", "open_key", "open_time", "open_values", "open_weight"):
-            np.testing.assert_array_equal(getattr(mine, name), getattr(tracks, name))
+        check_tracks(mine, tracks)
+
+
+@pytest.mark.parametrize("states", [1, 2, 5, 16, 40, 97, 130])
+def test_products_do_not_depend_on_how_many_places_are_multiplied_as_one_row(states):
+    key, time, values = records(9, 70, 0.05, S=states)
+    found = summed(key, time, values)[0]
+    check_same(found, Digest.of_block(Block(values, time, key), Stationary(), deal(key)), 100)
 
 
 def test_whole_numbers_give_the_same_bits_for_any_split_chunk_and_number_of_threads(monkeypatch):
@@ -82,8 +109,12 @@ def test_whole_numbers_give_the_same_bits_for_any_split_chunk_and_number_of_thre
             for parts in (1, 7)
             for spread in (map, pool.map)
         }
-        for name, value in (("LONG", 10**6), ("FEW_STEPS", 0), ("CHUNK", 50)):
-            monkeypatch.setattr(ordered, name, value)
+        for module, name, value in (
+            (panel, "LONG", 10**6),
+            (panelsums, "WIDE", 1),
+            (panelsums, "BLOCK", 150),
+        ):
+            monkeypatch.setattr(module, name, value)
             found.add(summed(key, time, values, 7, pool.map)[0].to_bytes())
     assert len(found) == 1
 
@@ -99,7 +130,7 @@ def test_single_precision_is_taken_only_where_it_is_exact(monkeypatch):
     for most in (50, 200, 300, 5000):
         key, time, values = records(40, 300, 0.01, most)
         quick = summed(key, time, values)[0]
-        monkeypatch.setattr(ordered, "_SINGLE", 0.0)
+        monkeypatch.setattr(panelsums, "SINGLE", 0.0)
         assert quick.to_bytes() == summed(key, time, values)[0].to_bytes()
         monkeypatch.undo()
 
@@ -119,20 +150,26 @@ def test_digits_survive_large_and_moving_counts():
     ("key", "time"),
     [
         ([0, 0, 0], [0, 1, 1]),
-        ([0, 0, 0], [0, 2, 1]),
-        ([1, 1, 0], [0, 1, 0]),
-        ([0, 1, 0], [0, 0, 1]),
+        ([0, 1, 0], [1, 0, 1]),
         ([0, 0, 1], [0, 1, 7]),
+        ([0, 0, 1], [-1, 0, 1]),
     ],
-    ids=["twice", "backwards", "keys fall", "realization cut", "beyond the steps"],
+    ids=["twice", "twice and apart", "beyond the steps", "before the steps"],
 )
-def test_what_is_not_in_order_is_left_to_the_general_road(key, time):
-    total = OrderedSums(1, LABELS, 0, 5)
+def test_repeated_records_and_steps_beyond_are_left_to_the_general_road(key, time):
+    total = PanelSums(1, LABELS, 0, 5)
     assert not total.add(np.array(key), np.array(time), np.ones((3, 1)), deal)
-    assert not total.finish()[0].parts
+    assert not total.digest.parts
+
+
+def test_records_that_lie_too_far_apart_are_left_to_the_general_road():
+    total = PanelSums(1, LABELS, 0, 4000)
+    assert not total.add(np.array([0, 0, 1, 1]), np.array([0, 3000, 5, 2000]), np.ones((4, 1)), deal)
+    assert total.add(np.array([0, 1, 0, 1]), np.array([1, 3000, 0, 3001]), np.ones((4, 1)), deal)
+    assert total.digest.total.pairs == 2
 
 
 def test_a_realization_that_goes_on_in_the_next_block_is_left_to_the_general_road():
-    total = OrderedSums(1, LABELS, 0, 5)
+    total = PanelSums(1, LABELS, 0, 5)
     assert total.add(np.array([0, 1]), np.array([0, 0]), np.ones((2, 1)), deal)
     assert not total.add(np.array([1]), np.array([1]), np.ones((1, 1)), deal)

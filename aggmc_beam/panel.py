@@ -1,0 +1,312 @@
+"""A panel: whole realizations laid end to end on a line, so that neighbours need not be looked up.
+
+There is a place for each step, with empty places between realizations and where steps are missing. Records
+may come in any order; repeated ones, and those that lie too far apart, are left to `Tracks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from aggmc_beam.profile import scattered
+
+#: Empty places after each realization: no pair at lag 2 reaches from one to the next.
+APART = 2
+#: Realizations of at least so many records are copied one by one, shorter ones by record.
+LONG = 64
+#: Records of a realization whose mean becomes the centre of sums.
+SAMPLE = 256
+#: Places for each record, beyond which a panel is not worth its while.
+SPARSE = 8
+#: Whole numbers below this are exact in single precision.
+SINGLE = 2.0**24
+
+Label = Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """R realizations, ordered by label. `place` [R + 1] is where each begins and where the last one ends,
+    `first` [R] its first step.
+
+    `row` [P] tells the record at each place, or -1. Instead, if every realization has all steps and its
+    records follow each other, `head` [R] is the first of them.
+    """
+
+    key: np.ndarray
+    label: np.ndarray
+    place: np.ndarray
+    first: np.ndarray
+    width: int
+    """How many places each realization has, if all have the same number and the same first step; else 0."""
+    row: np.ndarray | None = None
+    head: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, key: np.ndarray, time: np.ndarray, label_of: Label) -> Panel | None:
+        """Of the records' realizations and steps [n]; None if records are repeated or lie too far apart."""
+        runs = _Runs.of(key)
+        steps = len(key) // len(runs.key)
+        if runs.is_full(time, steps):
+            order, panel = cls._over(runs.key, np.full_like(runs.head, time[0]), runs.length, label_of)
+            return replace(panel, head=runs.head[order])
+        if not runs.are_distinct:
+            return cls._of_scattered(key, time, label_of)
+        first, last = np.minimum.reduceat(time, runs.head), np.maximum.reduceat(time, runs.head)
+        low, most = int(first.min()), int(last.max() - first.min()) + 1
+        length = last - first + 1
+        if most * len(length) <= 1.25 * length.sum():
+            first, length = np.full_like(first, low), np.full_like(length, most)
+        if length.sum() > SPARSE * len(time):
+            return None
+        order, panel = cls._over(runs.key, first, length, label_of)
+        start = np.empty_like(first)
+        start[order] = panel.place[:-1] - panel.first
+        return panel._with_records(np.repeat(start, runs.length) + time)
+
+    @classmethod
+    def _of_scattered(cls, key: np.ndarray, time: np.ndarray, label_of: Label) -> Panel | None:
+        """Where the records of a realization do not follow each other."""
+        base, low, steps = int(key.min()), int(time.min()), int(np.ptp(time)) + 1
+        keys = np.flatnonzero(np.bincount(key - base)) + base
+        if steps * len(keys) > SPARSE * len(key):
+            by = np.lexsort((time, key))
+            panel = cls.of(key[by], time[by], label_of)
+            return None if panel is None else replace(panel, row=np.append(by, -1)[panel.rows()], head=None)
+        _, panel = cls._over(keys, np.full_like(keys, low), np.full_like(keys, steps), label_of)
+        start = np.zeros(int(keys[-1]) - base + 1, np.int64)
+        start[panel.key - base] = panel.place[:-1] - low
+        return panel._with_records(start[key - base] + time)
+
+    @classmethod
+    def _over(
+        cls, key: np.ndarray, first: np.ndarray, steps: np.ndarray, label_of: Label
+    ) -> tuple[np.ndarray, Panel]:
+        """An empty panel of realizations with these steps, and their order on the line."""
+        label = label_of(key)
+        order = np.lexsort((key, label))
+        equal = bool((steps == steps[0]).all() and (first == first[0]).all())
+        place = np.concatenate([[0], np.cumsum(steps[order] + APART)])
+        width = int(steps[0]) + APART if equal else 0
+        return order, cls(key[order], label[order], place, first[order], width)
+
+    def _with_records(self, at: np.ndarray) -> Panel | None:
+        """With records at these places, or None if two have the same."""
+        row = np.full(int(self.place[-1]), -1)
+        row[at] = np.arange(len(at))
+        return replace(self, row=row) if np.count_nonzero(row >= 0) == len(at) else None
+
+    @property
+    def is_long(self) -> bool:
+        """Whether realizations are best copied one by one."""
+        return self.row is None and self.width - APART >= LONG
+
+    @property
+    def spans(self) -> list[tuple[int, int, int]]:
+        """(label, a, b) for each label: the realizations a ... b - 1 have it."""
+        cuts = np.concatenate([[0], np.flatnonzero(np.diff(self.label)) + 1, [len(self.label)]]).tolist()
+        return [(int(self.label[a]), a, b) for a, b in pairwise(cuts)]
+
+    def blocks(self, a: int, b: int, places: int) -> Iterator[tuple[int, int]]:
+        """Realizations a ... b - 1, at least one at a time and as many as have so many places."""
+        while a < b:
+            stop = int(np.searchsorted(self.place, self.place[a] + places, "right")) - 1
+            stop = min(max(stop, a + 1), b)
+            yield a, stop
+            a = stop
+
+    def rows(self, a: int = 0, b: int | None = None) -> np.ndarray:
+        """The records at the places of realizations a ... b - 1, -1 where there is none."""
+        b = len(self.key) if b is None else b
+        if self.row is not None:
+            return self.row[self.place[a] : self.place[b]]
+        assert self.head is not None
+        found = self.head[a:b, None] + np.arange(self.width)
+        found[:, -APART:] = -1
+        return found.ravel()
+
+    def steps(self, a: int = 0, b: int | None = None) -> np.ndarray:
+        """The step of each place of these realizations."""
+        b = len(self.key) if b is None else b
+        away = np.repeat(self.first[a:b] - self.place[a:b], np.diff(self.place[a : b + 1]))
+        return np.asarray(away + np.arange(self.place[a], self.place[b]))
+
+    def keys(self, places: np.ndarray) -> np.ndarray:
+        """The realizations that have these places."""
+        return np.asarray(self.key[np.searchsorted(self.place, places, "right") - 1])
+
+
+class _Runs(NamedTuple):
+    """Stretches of records of one realization: its key, the first record, how many there are."""
+
+    key: np.ndarray
+    head: np.ndarray
+    length: np.ndarray
+
+    @classmethod
+    def of(cls, key: np.ndarray) -> _Runs:
+        head = np.concatenate([[0], np.flatnonzero(key[1:] != key[:-1]) + 1])
+        return cls(key[head], head, np.diff(head, append=len(key)))
+
+    @property
+    def are_distinct(self) -> bool:
+        return int(np.bincount(self.key - self.key.min()).max()) == 1
+
+    def is_full(self, time: np.ndarray, steps: int) -> bool:
+        """Whether there is one run for each realization, with the same `steps` in order."""
+        if not ((self.length == steps).all() and self.are_distinct):
+            return False
+        return bool((time.reshape(-1, steps) == np.arange(time[0], time[0] + steps)).all())
+
+
+class Lone(NamedTuple):
+    """By step, sums [m, S + 1] of the records without a neighbour; the last column is their number."""
+
+    step: np.ndarray
+    sums: np.ndarray
+
+
+class Line:
+    """The realizations a ... b - 1 of a panel, and the values [n, S] of its records.
+
+    `fold` places are one row of a wide matrix, so lines are filled up to a multiple of it."""
+
+    def __init__(self, panel: Panel, values: np.ndarray, a: int, b: int, fold: int) -> None:
+        self.panel, self.values, self.a, self.b, self.fold = panel, values, a, b, fold
+        self.length = int(panel.place[b] - panel.place[a])
+        self.first = int(panel.first[a:b].min())
+
+    @cached_property
+    def rows(self) -> np.ndarray:
+        return self.panel.rows(self.a, self.b)
+
+    @cached_property
+    def there(self) -> np.ndarray:
+        """Whether there is a record at each place, with two empty places more at either end."""
+        there = np.zeros(self.length + 2 * APART, bool)
+        np.greater_equal(self.rows, 0, out=there[APART:-APART])
+        return there
+
+    @cached_property
+    def _steps(self) -> np.ndarray:
+        """The step of each place, from the first one of all."""
+        return np.asarray(self.panel.steps(self.a, self.b) - self.first)
+
+    def centre(self) -> np.ndarray:
+        """The mean [S] of the first records, at whole numbers."""
+        rows = self.panel.rows(self.a, self.a + 1)
+        some = np.asarray(self.values[rows[rows >= 0][:SAMPLE]], np.float64)
+        return np.asarray(np.rint(some[0] + (some - some[0]).mean(0)))
+
+    def fill(self, centre: np.ndarray, z: np.ndarray) -> np.ndarray:
+        """The records less the centre, in the first rows of z [m, S]; zeros where there is none."""
+        S, length = len(centre), self.length
+        z = z[: -(-length // self.fold) * self.fold]
+        # Near such a centre values are exact in single precision too, so they are converted only once.
+        near = np.abs(centre).max(initial=0) < SINGLE / 2
+        if self.panel.is_long:
+            self._copy(None if near else centre, z)
+        else:
+            taken = np.take(self.values, self.rows, axis=0, mode="clip")
+            z[:length] = taken if near else taken - centre
+        if near:
+            wide = z.reshape(-1, self.fold * S)
+            wide -= np.tile(centre.astype(z.dtype), self.fold)
+        if self.panel.row is None:
+            z[:length].reshape(-1, self.panel.width, S)[:, -APART:] = 0
+        else:
+            z[np.flatnonzero(self.rows < 0)] = 0
+        z[length:] = 0
+        return z
+
+    def _copy(self, centre: np.ndarray | None, z: np.ndarray) -> None:
+        """Realization after realization."""
+        assert self.panel.head is not None
+        T = self.panel.width - APART
+        places = z[: self.length].reshape(-1, self.panel.width, z.shape[1])
+        for place, head in zip(places, self.panel.head[self.a : self.b].tolist(), strict=True):
+            part = self.values[head : head + T]
+            place[:T] = part if centre is None else part - centre
+
+    def by_step(self, z: np.ndarray) -> np.ndarray:
+        """[m, S + 1]: the sums of records by step from `first` on; the last column is their number."""
+        if not self.panel.width:
+            return self._sums_at(z, self.there[APART:-APART])
+        S, count, width = z.shape[1], self.b - self.a, self.panel.width
+        steps = width - APART
+        total = np.empty((steps, S + 1))
+        sums = np.ones(count, z.dtype) @ z[: self.length].reshape(count, width * S)
+        total[:, :S] = sums.reshape(width, S)[:steps]
+        if self.panel.row is None:
+            total[:, S] = count
+        else:
+            total[:, S] = self.there[APART:-APART].reshape(count, width)[:, :steps].sum(0)
+        return total
+
+    def _sums_at(self, z: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+        """[m, S + 1]: the sums of the chosen records by step, and their number."""
+        places = np.flatnonzero(chosen)
+        step, m = self._steps[places], int(self._steps.max()) + 1 - APART
+        sums = scattered(step, np.asarray(z[places], np.float64), m)
+        return np.column_stack([sums, np.bincount(step, minlength=m)])
+
+    def _alone(self, distance: int) -> np.ndarray:
+        """Whether there is a record at each place and none so many places away."""
+        start = APART + distance
+        return np.asarray(self.there[APART:-APART] & ~self.there[start : start + self.length])
+
+    def lone(self, z: np.ndarray, total: np.ndarray, distance: int) -> Lone:
+        """The sums of records without one so many steps away, given those of all records."""
+        if self.panel.row is None:
+            steps = np.arange(len(total))
+            at = steps[-distance:] if distance > 0 else steps[:-distance]
+            return Lone(at, total[at])
+        alone = self._alone(distance)
+        number = np.bincount(self._steps[alone], minlength=len(total))
+        at = np.flatnonzero(number)
+        if np.array_equal(number[at], total[at, -1]):
+            return Lone(at, total[at])
+        return Lone(at, self._sums_at(z, alone)[at])
+
+    def last(self, z: np.ndarray) -> np.ndarray:
+        """The records without a next one."""
+        if self.panel.row is None:
+            return np.asarray(z[: self.length].reshape(-1, self.panel.width, z.shape[1])[:, -APART - 1])
+        return np.asarray(z[self._alone(1).nonzero()])
+
+
+def compact(values: np.ndarray, over: Any = map) -> np.ndarray:
+    """The same values [n, S] row by row and in few bytes, to be picked from at random. `over` is a map."""
+    starts = range(0, len(values), 1 << 14)
+    if values.dtype.kind not in "iu":
+        return (
+            values if values.flags.c_contiguous else np.asarray(_written(values, values.dtype, starts, over))
+        )
+    for dtype in (np.dtype(np.int16), np.dtype(np.int32)):
+        if dtype.itemsize >= values.dtype.itemsize:
+            break
+        found = _written(values, dtype, starts, over)
+        if found is not None:
+            return found
+    return np.ascontiguousarray(values)
+
+
+def _written(values: np.ndarray, dtype: np.dtype[Any], starts: range, over: Any) -> Any:
+    """As another type; None if some do not fit."""
+    out = np.empty(values.shape, dtype)
+    limits = np.iinfo(dtype) if dtype.kind == "i" else None
+
+    def write(start: int) -> bool:
+        part = values[start : start + starts.step]
+        if limits is not None and (part.min() < limits.min or part.max() > limits.max):
+            return False
+        out[start : start + starts.step] = part
+        return True
+
+    return out if all(over(write, starts)) else None

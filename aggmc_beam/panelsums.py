@@ -1,0 +1,362 @@
+"""Sums of realizations that come whole, in any order of their records: the fast road to the same sums.
+
+Where realizations are laid on a line, with rows of zeros between them, the pairs at any lag are one matrix
+product of the line with itself, shifted. Counts are centred at whole numbers, so that sums of whole numbers
+are exact, whatever the order, the blocks and the threads; where they are small, products in single precision
+are exact too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from threading import local
+from typing import Any
+
+import numpy as np
+
+from aggmc_beam.digest import Digest
+from aggmc_beam.moments import CoMoment, Counts, Moments, add_moments
+from aggmc_beam.panel import APART, SINGLE, Label, Line, Lone, Panel, compact
+from aggmc_beam.profile import SHIFT, Profile, end_at, scattered
+from aggmc_beam.tracks import Tracks
+
+#: Values that are multiplied at once, if realizations are not longer: what stays in a core's cache.
+BLOCK = 1 << 18
+#: Neighbouring places are multiplied as one row of about so many values, as wide products are faster.
+WIDE = 96
+#: Products in single precision are taken where at least so many can be summed.
+FEW = 512
+#: With fewer values, threads are not worth their while.
+MANY = 1 << 17
+#: Whole numbers below this are exact in double precision.
+_DOUBLE = 2.0**53
+#: Where the neighbours are that make a record the left or right end of a pair at lag 1, and at lag 2.
+_NEIGHBOURS = (1, -1, 2, -2)
+
+#: What `map` does, and a thread pool's.
+Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
+
+
+@dataclass
+class PanelSums:
+    """Sums for each of `labels` replicates, over the steps start .. start + steps - 1.
+
+    `map` may run its calls at once, as that of a thread pool does.
+
+    >>> sums = PanelSums(states=2, labels=1, start=0, steps=3)
+    >>> sums.add(np.array([0, 0, 0]), np.array([1, 0, 2]), np.eye(3, 2), lambda k: 0 * k)
+    True
+    >>> sums.digest.total.records, sums.digest.total.pairs, sums.tracks.stop.tolist()
+    (3, 2, [2])
+    """
+
+    states: int
+    labels: int
+    start: int
+    steps: int
+    map: Map = map
+    last: int = -1
+    """The highest key so far."""
+
+    def __post_init__(self) -> None:
+        self._replicates = [_Replicate(self.states, self.steps) for _ in range(self.labels)]
+        self._tracks = [Tracks.empty(self.states)]
+        self._latest: tuple[Panel, np.ndarray] | None = None
+        self._spaces = _Spaces(self.states)
+
+    def add(self, key: np.ndarray, time: np.ndarray, values: np.ndarray, label_of: Label) -> bool:
+        """Take records [n] of realizations with higher keys than all before, or do nothing and return False
+        if some are repeated, have too many gaps, or lie outside of the steps. `label_of` gives the labels of
+        keys. Values [n, S] must not change afterwards."""
+        low, high = int(time.min()), int(time.max())
+        if key.min() <= self.last or low < self.start or high >= self.start + self.steps:
+            return False
+        panel = Panel.of(key, time - self.start if self.start else time, label_of)
+        if panel is None:
+            return False
+        over = self.map if values.size >= MANY else map
+        values = values if panel.is_long else compact(values, over)
+
+        def take(span: tuple[int, int, int]) -> None:
+            label, a, b = span
+            replicate = self._replicates[label]
+            replicate.met += b - a
+            for block in panel.blocks(a, b, BLOCK // self.states):
+                replicate.add(Line(panel, values, *block, _fold(self.states)), self._spaces)
+
+        for _ in over(take, panel.spans):
+            pass
+        self.last = int(key.max())
+        self._remember()
+        self._latest = panel, values
+        return True
+
+    @property
+    def digest(self) -> Digest:
+        """All sums."""
+        used = {g: r for g, r in enumerate(self._replicates) if r.met}
+        parts = {(0, g): replicate.moments for g, replicate in used.items()}
+        return Digest(self.states, parts, {g: r.profile(self.start) for g, r in used.items()})
+
+    @property
+    def tracks(self) -> Tracks:
+        """The tracks of all realizations. Those of the latest records are made only now, as few ask for
+        them."""
+        self._remember()
+        return _joined(self._tracks)
+
+    @property
+    def open_values(self) -> int:
+        """At most how many values tracks hold of records that later ones could pair with."""
+        waiting = 0 if self._latest is None else 2 * APART * len(self._latest[0].key) * self.states
+        return waiting + sum(tracks.open_values.size for tracks in self._tracks)
+
+    def _remember(self) -> None:
+        if self._latest is not None:
+            self._tracks.append(_tracks(*self._latest, self.start))
+            self._latest = None
+
+
+@dataclass
+class _Sums:
+    """Sums about a centre: `lags` [4, S, S] are products at lags 0, 1 and 2, and of records without a next
+    one with themselves; `ends` [5, S + 1] sums of all records and of those that are left and right ends of
+    pairs at lag 1 and lag 2, with their numbers."""
+
+    lags: np.ndarray
+    ends: np.ndarray
+
+    def moments(self, centre: np.ndarray) -> Moments:
+        zero, one, two, last = self.lags
+        records, left1, right1, left2, right2 = self.ends
+        kinds = (
+            (records, records, zero),
+            (left1, right1, one),
+            (left2, right2, two),
+            (left1, left1, zero - last),
+        )
+        lag0, lag1, lag2, ends = (
+            CoMoment.about(centre, round(float(x[-1])), float(x[-1]), x[:-1], y[:-1], product)
+            for x, y, product in kinds
+        )
+        return Moments(lag0, lag1, lag2, ends, Counts(), float(lag0.pairs))
+
+
+@dataclass
+class _Replicate:
+    """Sums of one replicate: those of whole numbers about its `centre`, and the moments of what is better
+    summed about another one."""
+
+    states: int
+    steps: int
+    met: int = 0
+    centre: np.ndarray | None = None
+    size: float = 0.0
+    """A bound on the sums of products about the centre."""
+    single: bool = True
+    """Whether single precision was enough so far."""
+    others: list[Moments] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        S = self.states
+        self.sums = _Sums(np.zeros((4, S, S)), np.zeros((5, S + 1)))
+        self.by_step = np.zeros((self.steps, S + 1))
+        self.lone: tuple[list[Lone], ...] = ([], [], [], [])
+
+    def add(self, line: Line, spaces: _Spaces) -> None:
+        """Add the records of a line."""
+        if self.centre is None:
+            self.centre = line.centre()
+        is_whole = line.values.dtype.kind in "iu"
+        z = line.fill(self.centre, spaces.of(line, np.float32 if is_whole and self.single else np.float64))
+        reach = _reach(z)
+        if z.dtype == np.float32 and _exact_products(reach) < FEW:
+            self.single = False
+            z = line.fill(self.centre, spaces.of(line, np.float64))
+            reach = _reach(z)
+        size = self.size + reach**2 * len(z)
+        if size < _DOUBLE and (is_whole or bool((np.rint(z) == z).all())):
+            self.size = size
+            most = _exact_products(reach)
+            sums = self._sum(line, z.astype(np.float32, copy=False) if most >= FEW else z, self.centre, most)
+            self.sums.lags += sums.lags
+            self.sums.ends += sums.ends
+            return
+        # About a centre of its own, as sums about that of the others would cost digits.
+        centre = line.centre()
+        z = line.fill(centre, spaces.of(line, np.float64))
+        self.others.append(self._sum(line, z, centre, len(z)).moments(centre))
+        if len(self.others) > FEW:
+            self.others = [add_moments(self.states, self.others)]
+
+    def _sum(self, line: Line, z: np.ndarray, centre: np.ndarray, most: int) -> _Sums:
+        """The sums about a centre, with at most so many products in single precision; and each record is
+        added to its step."""
+        assert self.centre is not None
+        most = most if z.dtype == np.float32 else len(z)
+        total = line.by_step(z)
+        lone = [line.lone(z, total, distance) for distance in _NEIGHBOURS]
+        ends = total.sum(0) - np.stack([np.zeros(self.states + 1), *(found.sums.sum(0) for found in lone)])
+        if centre is not self.centre:
+            away = np.append(centre - self.centre, 0.0)
+            total += total[:, -1:] * away
+            lone = [Lone(step, sums + sums[:, -1:] * away) for step, sums in lone]
+        self.by_step[line.first : line.first + len(total)] += total
+        for known, (step, sums) in zip(self.lone, lone, strict=True):
+            if known and np.array_equal(known[-1].step, step + line.first):
+                known[-1].sums[:] += sums
+            else:
+                known.append(Lone(step + line.first, sums))
+        last = line.last(z)
+        return _Sums(np.concatenate([_lags(z, line.fold, most), _within(last, most)[None]]), ends)
+
+    @property
+    def moments(self) -> Moments:
+        assert self.centre is not None
+        total = add_moments(self.states, [self.sums.moments(self.centre), *self.others])
+        return replace(total, counts=Counts(realizations=self.met))
+
+    def profile(self, start: int) -> Profile:
+        """Mean counts by step: those of all records, less the few that have no partner."""
+        assert self.centre is not None
+        S, steps, centre, whole = self.states, self.steps, self.centre, self.by_step
+        bins = np.flatnonzero(whole[:, S] > 0)
+        row = np.cumsum(whole[:, S] > 0) - 1
+        number = np.zeros((steps, 5))
+        number[:, 0] = whole[:, S]
+        odd, ends = [np.zeros(0, np.int64)], [np.zeros((0, S))]
+        # Ends of pairs are at the step of the pair's left end.
+        for kind, shift in enumerate(SHIFT.tolist(), 1):
+            number[: steps - shift, kind] = whole[shift:, S]
+            at, sums = _pooled(self.lone[kind - 1], shift)
+            rest = whole[at] - sums
+            number[at - shift, kind] = rest[:, S]
+            some = rest[:, S] > 0
+            odd.append(end_at(row[at[some] - shift], kind))
+            ends.append(_means(rest[some], centre))
+        places = np.concatenate(odd)
+        order = np.argsort(places)
+        number = np.rint(number[bins][:, [0, 1, 3]])
+        return Profile(
+            1,
+            bins + start,
+            number.astype(np.int64),
+            number,
+            _means(whole[bins], centre),
+            places[order],
+            np.concatenate(ends)[order],
+        )
+
+
+class _Spaces(local):
+    """Space to work in, for each thread: memory that was used before is much faster than new one."""
+
+    def __init__(self, states: int) -> None:
+        self.states = states
+        self.held: dict[Any, np.ndarray] = {}
+
+    def of(self, line: Line, dtype: Any) -> np.ndarray:
+        """At least as many rows [m, S] as the line needs."""
+        need = line.length + line.fold
+        found = self.held.get(dtype)
+        if found is None or len(found) < need:
+            found = self.held[dtype] = np.empty(
+                (max(need, BLOCK // self.states + line.fold), self.states), dtype
+            )
+        return found
+
+
+def _fold(S: int) -> int:
+    """How many places make one row of a wide product."""
+    return min(16, max(1, WIDE // S))
+
+
+def _reach(z: np.ndarray) -> float:
+    """The largest distance from the centre."""
+    return float(max(z.max(initial=0), -z.min(initial=0)))
+
+
+def _exact_products(reach: float) -> int:
+    """How many products of whole numbers up to `reach` can be summed exactly in single precision."""
+    return int((SINGLE - 1) // max(reach, 1.0) ** 2)
+
+
+def _lags(z: np.ndarray, fold: int, most: int) -> np.ndarray:
+    """[3, S, S]: the products of the line [m, S] with itself at lags 0 to 2; it ends with two empty places.
+
+    With `fold` places as one row, most pairs are within rows, the others between neighbouring rows.
+    """
+    S = z.shape[1]
+    if fold == 1:
+        return np.stack([_within(z, most), _between(z, z[1:], most), _between(z, z[2:], most)])
+    wide = z.reshape(-1, fold * S)
+    within = _within(wide, most).reshape(fold, S, fold, S)
+    between = _between(wide[:, -APART * S :], wide[1:, : APART * S], most).reshape(APART, S, APART, S)
+    lags = np.zeros((3, S, S))
+    for i in range(fold):
+        for j in range(i, min(i + APART + 1, fold)):
+            lags[j - i] += within[i, :, j]
+    for i in range(APART):
+        for j in range(i + 1):
+            lags[APART + j - i] += between[i, :, j]
+    return lags
+
+
+def _within(x: np.ndarray, most: int) -> np.ndarray:
+    """x'x, at most so many products at once in their own precision."""
+    parts = (x[a : a + most] for a in range(0, len(x), most))
+    return sum((part.T @ part for part in parts), np.zeros((x.shape[1], x.shape[1])))
+
+
+def _between(x: np.ndarray, y: np.ndarray, most: int) -> np.ndarray:
+    """x'y over the rows of y, likewise."""
+    parts = (slice(a, min(a + most, len(y))) for a in range(0, len(y), most))
+    return sum((x[part].T @ y[part] for part in parts), np.zeros((x.shape[1], y.shape[1])))
+
+
+def _pooled(parts: list[Lone], first: int) -> Lone:
+    """Sums from step `first` on, with each step once."""
+    step, sums = np.concatenate([p.step for p in parts]), np.concatenate([p.sums for p in parts])
+    step, sums = step[step >= first], sums[step >= first]
+    if len(parts) == 1:
+        return Lone(step, sums)
+    at, place = np.unique(step, return_inverse=True)
+    return Lone(at, scattered(place, sums, len(at)))
+
+
+def _means(sums: np.ndarray, centre: np.ndarray) -> np.ndarray:
+    """The means [n, S] of rows [n, S + 1] of sums about a centre and of numbers; the centre for none."""
+    found = sums[:, :-1] / np.maximum(sums[:, -1:], 1.0)
+    found += centre
+    return np.asarray(found)
+
+
+def _tracks(panel: Panel, values: np.ndarray, start: int) -> Tracks:
+    """Covered intervals, and the records near an uncovered step."""
+    rows, steps = panel.rows(), panel.steps() + start
+    there = np.zeros(len(rows) + 2 * APART, bool)
+    there[APART:-APART] = rows >= 0
+    here, after, before, second, other = (there[APART + d : APART + d + len(rows)] for d in (0, *_NEIGHBOURS))
+    heads, tails = np.flatnonzero(here & ~before), np.flatnonzero(here & ~after)
+    opened = np.flatnonzero(here & ~(after & before & second & other))
+    # By key; the line is by label.
+    key, open_key = panel.keys(heads), panel.keys(opened)
+    by, order = np.argsort(key, kind="stable"), np.argsort(open_key, kind="stable")
+    opened = opened[order]
+    return Tracks(
+        values.shape[1],
+        key[by],
+        steps[heads[by]],
+        steps[tails[by]],
+        open_key[order],
+        steps[opened],
+        np.asarray(values[rows[opened]], np.float64, "C"),
+        np.ones(len(opened)),
+    )
+
+
+def _joined(parts: list[Tracks]) -> Tracks:
+    """Tracks of parts that share no realization, in the order of their keys."""
+    names = ("key", "start", "stop", "open_key", "open_time", "open_values", "open_weight")
+    return Tracks(parts[0].states, *(np.concatenate([getattr(p, n) for p in parts]) for n in names))
