@@ -283,30 +283,28 @@ class Line:
 
 def compact(values: np.ndarray, over: Any = map) -> np.ndarray:
     """The same values [n, S] row by row and in few bytes, to be picked from at random. `over` is a map."""
-    starts = range(0, len(values), 1 << 14)
-    if values.dtype.kind not in "iu":
-        return (
-            values if values.flags.c_contiguous else np.asarray(_written(values, values.dtype, starts, over))
-        )
-    for dtype in (np.dtype(np.int16), np.dtype(np.int32)):
-        if dtype.itemsize >= values.dtype.itemsize:
-            break
-        found = _written(values, dtype, starts, over)
-        if found is not None:
-            return found
-    return np.ascontiguousarray(values)
+    if values.dtype.kind in "iu":
+        for dtype in (np.int16, np.int32):
+            if np.dtype(dtype).itemsize < values.dtype.itemsize:
+                found = _written(values, np.dtype(dtype), over)
+                if found is not None:
+                    return found
+    found = values if values.flags.c_contiguous else _written(values, values.dtype, over)
+    assert found is not None
+    return found
 
 
-def _written(values: np.ndarray, dtype: np.dtype[Any], starts: range, over: Any) -> Any:
-    """As another type; None if some do not fit."""
+def _written(values: np.ndarray, dtype: np.dtype[Any], over: Any) -> np.ndarray | None:
+    """As a type of fewer bytes; None if some do not fit."""
     out = np.empty(values.shape, dtype)
-    limits = np.iinfo(dtype) if dtype.kind == "i" else None
+    limits = None if dtype == values.dtype else np.iinfo(dtype)
+    rows = 1 << 14
 
     def write(start: int) -> bool:
-        part = values[start : start + starts.step]
+        part = values[start : start + rows]
         if limits is not None and (part.min() < limits.min or part.max() > limits.max):
             return False
-        out[start : start + starts.step] = part
+        out[start : start + rows] = part
         return True
 
-    return out if all(over(write, starts)) else None
+    return out if all(over(write, range(0, len(values), rows))) else None
