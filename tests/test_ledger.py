@@ -117,7 +117,7 @@ def test_a_stream_has_the_same_ledger(grouped):
 def test_a_run_that_loses_a_row_fails(layout, tmp_path):
     feed = dirty.make(5, layout)
     reader = {"wide": assemble.Wide, "long": assemble.Long}[layout]
-    feeding = reader.feed
-    lossy = mock.patch.object(reader, "feed", lambda self, batch: feeding(self, batch[1:]))
+    reading = reader.read
+    lossy = mock.patch.object(reader, "read", lambda self, frame: reading(self, frame[1:]))
     with lossy, pytest.raises(Unbalanced, match="1 row is missing"):
         local(feed, tmp_path / "in")

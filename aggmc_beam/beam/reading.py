@@ -138,7 +138,7 @@ class SumPiece(beam.DoFn):  # type: ignore[misc]
             if here is None:
                 continue
             self._add_rules(total)
-            if total.ordered is None or not (held or is_disordered(here)):
+            if total.panel is None or not (held or is_disordered(here)):
                 yield from self._take(total, [here], noticed)
                 continue
             held.append(here)
@@ -178,7 +178,7 @@ class SumPiece(beam.DoFn):  # type: ignore[misc]
             ((group, (reach, _)),) = self.verdicts.items()
             total.keys.add_group(group)
             self._add_rules(total)
-            total.expect_order({group: reach.extent}, map)
+            total.expect_panel({group: reach.extent}, map)
         return total
 
     def _learn(self, verdicts: Iterable[tuple[str, Verdict]]) -> None:

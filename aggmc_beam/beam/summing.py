@@ -141,7 +141,7 @@ def sum_batches(plan: Plan, group: Group, found: list[Batch], extent: Extent, fi
     uncertainty = plan.config.uncertainty
     total.add_groups({group: extent}, uncertainty.replicates, uncertainty.block)
     first, last = min(int(b.time.min()) for b in found), max(int(b.time.max()) for b in found)
-    total.expect_order({group: replace(extent, first=first, last=last)}, map)
+    total.expect_panel({group: replace(extent, first=first, last=last)}, map)
     rows, order = _together(plan, total, group, found, files)
     if plan.schema.state is None:
         records = Records(rows.key, rows.time, rows.values, rows.population, rows.place).part(order)

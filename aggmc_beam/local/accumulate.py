@@ -46,7 +46,7 @@ class Accumulator:
     duplicate: int = 0
     """Records that entered the sums in this run, their rows, and the rows of records that had been met."""
     conflicts: list[np.ndarray] = field(default_factory=list)
-    ordered: PanelSums | None = None
+    panel: PanelSums | None = None
 
     def __post_init__(self) -> None:
         self.tracks = Tracks.empty(len(self.schema.states))
@@ -69,11 +69,10 @@ class Accumulator:
 
     def add_groups(self, extents: dict[Group, Extent], replicates: int, block: int | None) -> None:
         """Make the jackknife rules of groups that an earlier run did not have."""
-        for name, extent in extents.items():
-            if name in self.keys.groups:
-                continue
+        for name in extents:
             self.keys.add_group(name)
-            self.add_rule(extent, replicates, block)
+        for name in self.keys.groups[len(self.rules) :]:
+            self.add_rule(extents[name], replicates, block)
 
     def add_rule(self, extent: Extent, replicates: int, block: int | None) -> None:
         """The jackknife rule of the group that comes next in `keys.groups`."""
@@ -89,23 +88,23 @@ class Accumulator:
     @property
     def open_values(self) -> int:
         """How many values are held that later records could pair with."""
-        return self.tracks.open_values.size if self.ordered is None else self.ordered.open_values
+        return self.tracks.open_values.size if self.panel is None else self.panel.open_values
 
-    def expect_order(self, extents: dict[Group, Extent], spread: Map) -> None:
-        """Let records take the fast road as long as realizations come whole and in order."""
-        if len(extents) != 1 or len(self.keys) or self.preparation.weighted or self.preparation.undo:
+    def expect_panel(self, extents: dict[Group, Extent], spread: Map) -> None:
+        """Let records take the fast road as long as realizations come whole."""
+        if len(extents) != 1 or self.records or self.preparation.weighted or self.preparation.undo:
             return
         (extent,) = extents.values()
         steps = extent.last - extent.first + 1
         if isinstance(self.chain, Stationary) and self.rules[0].per_key == 1 and steps <= MAX_BINS:
             labels = self.rules[0].groups
-            self.ordered = PanelSums(len(self.schema.states), labels, extent.first, steps, spread)
+            self.panel = PanelSums(len(self.schema.states), labels, extent.first, steps, spread)
 
     def settle(self) -> None:
         """Leave the fast road, if records are on it."""
-        if self.ordered is not None:
-            self.digests[0], self.tracks = self.ordered.digest, self.ordered.tracks
-            self.ordered = None
+        if self.panel is not None:
+            self.digests[0], self.tracks = self.panel.digest, self.panel.tracks
+            self.panel = None
 
     def _labels(self, keys: np.ndarray) -> np.ndarray:
         return self.rules[0].labels(self.keys.numbers[keys], keys)
@@ -114,12 +113,8 @@ class Accumulator:
         records, N = self._populations(records)
         if not len(records.key):
             return
-        if self.ordered is not None:
-            if self.ordered.add(records.key, records.time, records.counts, self._labels):
-                self.kept += len(records.key)
-                self.used += records.rows_of(np.arange(len(records.key)))
-                return
-            self.settle()
+        if self.panel is not None and self.take_panel(records):
+            return
         counts = np.ascontiguousarray(records.counts, np.float64)
         values = self.preparation.values(counts, records.time, N)
         weight = N if self.preparation.weighted else None
@@ -127,12 +122,23 @@ class Accumulator:
         self._sum(taken.block, taken.firsts)
         again = records.rows_of(taken.repeated)
         self.kept += len(records.key) - len(taken.repeated)
-        self.used += records.rows_of(np.arange(len(records.key))) - again
+        self.used += records.all_rows - again
         self.duplicate += again
         if len(taken.repeated):
             self.count_duplicates(self.keys.group[records.key[taken.repeated]])
             self.conflicts.append(records.place[taken.conflicting])
             self.refused.conflicting += len(taken.conflicting)
+
+    def take_panel(self, records: Records) -> bool:
+        """Take records on the fast road, or leave it and return False."""
+        assert self.panel is not None
+        self._populations(records)
+        if not len(records.key) or self.panel.add(records.key, records.time, records.counts, self._labels):
+            self.kept += len(records.key)
+            self.used += records.all_rows
+            return True
+        self.settle()
+        return False
 
     def count_duplicates(self, groups: np.ndarray) -> None:
         """Count one duplicate for each entry, in that group."""

@@ -35,6 +35,11 @@ class Records:
         counts = np.take(self.counts, at, axis=0) if self.counts.flags.c_contiguous else self.counts[at]
         return Records(self.key[at], self.time[at], counts, population, np.take(self.place, at, axis=0), rows)
 
+    @property
+    def all_rows(self) -> int:
+        """How many rows the records are made of."""
+        return len(self.key) if self.rows is None else int(self.rows.sum())
+
     def rows_of(self, at: np.ndarray) -> int:
         """How many rows some of the records are made of."""
         return len(at) if self.rows is None else int(self.rows[at].sum())
@@ -84,7 +89,9 @@ def key_frame(batch: pl.DataFrame, groups: list[str], refused: Refused) -> pl.Da
 
 
 def places(frame: pl.DataFrame) -> np.ndarray:
-    return np.column_stack([frame[FILE].to_numpy(), frame[ROW].to_numpy()]).astype(np.int64)
+    found = np.empty((frame.height, 2), np.int64)
+    found[:, 0], found[:, 1] = frame[FILE].to_numpy(), frame[ROW].to_numpy()
+    return found
 
 
 def _populations(frame: pl.DataFrame) -> np.ndarray | None:
@@ -127,6 +134,10 @@ class Wide:
         key, time = self.keys.of(frame), frame[TIME].to_numpy()
         return Records(key, time, counts, _populations(frame), places(frame))
 
+    def read(self, frame: pl.DataFrame) -> Records:
+        """The records of rows that are all at hand."""
+        return self.feed(frame)
+
     def finish(self) -> Records | None:
         return None
 
@@ -150,6 +161,10 @@ class Long:
         waits = rows.time == latest[rows.key]
         self.waiting = rows.part(np.flatnonzero(waits))
         return self.assemble(rows.part(np.flatnonzero(~waits)))
+
+    def read(self, frame: pl.DataFrame) -> Records:
+        """The records of rows that are all at hand, in any order."""
+        return self.assemble(self.rows(key_frame(frame, self.keys.columns, self.refused)))
 
     def finish(self) -> Records | None:
         rows, self.waiting = self.waiting, None

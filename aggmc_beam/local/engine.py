@@ -19,21 +19,22 @@ from aggmc_beam.local.assemble import Long, Records, Refused, Wide
 from aggmc_beam.local.explain import Rejection, explain
 from aggmc_beam.local.keys import Keys
 from aggmc_beam.local.layout import find_schema
-from aggmc_beam.local.rows import arranged, gathered, whole_realizations
+from aggmc_beam.local.rows import arranged, gathered, sliced, whole_realizations
 from aggmc_beam.local.sources import ROW, Source, open_files
-from aggmc_beam.local.survey import BATCH, Survey, Table, batches, survey
+from aggmc_beam.local.survey import BATCH, Survey, batches, extents_of, steps_back, survey
 from aggmc_beam.local.threads import spread
 from aggmc_beam.local.tidy import FILE, KEY, TIME, group_columns, tidy
 from aggmc_beam.local.unchanged import Stamp, check_unchanged, stamps
 from aggmc_beam.moments import Counts
 from aggmc_beam.noise import Exact
+from aggmc_beam.panelsums import Map
 from aggmc_beam.prepare import Preparation
 from aggmc_beam.records import Clock, Schema
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.saved import Saved, estimate_sums
 
-#: Values that are held at once, rows times states.
-VALUES = 2_000_000
+#: Values that are held at once, rows times states; whole realizations are better taken together.
+VALUES, PANEL = 2_000_000, 1 << 22
 #: With at most this share of rows out of order, keeping them open is cheaper than sorting.
 DISORDER = 0.001
 
@@ -125,7 +126,7 @@ def _run(plan: Plan, progress: Progress, files: dict[str, Stamp | None]) -> Resu
     config = plan.config
     saved = None if config.input.resume is None else Saved.load(config.input.resume)
     before = 0 if saved is None else sum(s.digest.total.records for s in saved.groups)
-    total, found, sort = sum_plan(plan, saved, progress)
+    total, rows, sort = sum_plan(plan, saved, progress)
     refused = total.refused
     _count(total, refused)
     after = total.saved()
@@ -137,11 +138,11 @@ def _run(plan: Plan, progress: Progress, files: dict[str, Stamp | None]) -> Resu
 
     check_unchanged(files)
     if not used:
-        raise InputError(_nothing(found, rejections()))
+        raise InputError(_nothing(rows, rejections()))
     results, skipped = estimate_groups(after, plan.settings, plan.schema.clock)
     ledger = {
         "files": len(plan.sources),
-        "rows": _ledger(total, found.rows, used - before).to_dict(),
+        "rows": _ledger(total, rows, used - before).to_dict(),
         "sorted": sort,
         "records": used,
         "pairs": sum(s.digest.total.pairs for s in after.groups),
@@ -167,31 +168,64 @@ def _ledger(total: Accumulator, read: int, records: int) -> Ledger:
 
 def sum_plan(
     plan: Plan, saved: Saved | None = None, progress: Progress = no_progress
-) -> tuple[Accumulator, Survey, bool]:
-    """All sums, what the survey found, and whether rows had to be sorted."""
-    config, schema = plan.config, plan.schema
-    frame = gathered(plan.frame, plan.sources, len(schema.columns))
-    found = look(frame, schema, progress)
+) -> tuple[Accumulator, int, bool]:
+    """All sums, how many rows were read, and whether they had to be sorted."""
+    frame = gathered(plan.frame, plan.sources, len(plan.schema.columns))
     total = accumulator(plan, saved)
+    with spread() as threads:
+        if isinstance(frame, pl.DataFrame):
+            rows = frame.height
+            progress("looking", rows, None)
+            sort = _sum_table(plan, frame, total, threads)
+            progress("summing", rows, rows)
+        else:
+            rows, sort = _sum_stream(plan, frame, total, threads, progress)
+        total.settle()
+    return total, rows, sort
+
+
+def _sum_table(plan: Plan, frame: pl.DataFrame, total: Accumulator, threads: Map) -> bool:
+    """Add rows that are all at hand, in one go where that is possible; whether they had to be sorted."""
+    config = plan.config
+    records = _reader(plan, total).read(frame)
+    check_rejected(total.refused.number, frame.height, config.max_rejected)
+    extents = extents_of(total.keys, records.key, records.time)
+    total.add_groups(extents, config.uncertainty.replicates, config.uncertainty.block)
+    total.expect_panel(extents, threads)
+    if total.panel is not None and total.take_panel(records):
+        return False
+    sort = steps_back(records.key, records.time) > DISORDER * len(records.key)
+    size = _batch_size(plan)
+    for part in arranged(records, size) if sort else sliced(records, size):
+        total.take(part)
+    return sort
+
+
+def _sum_stream(
+    plan: Plan, frame: pl.LazyFrame, total: Accumulator, threads: Map, progress: Progress
+) -> tuple[int, bool]:
+    """Add rows that are read twice: first to see how they lie, then some at a time."""
+    config, schema = plan.config, plan.schema
+    found = look(frame, schema, progress)
     total.add_groups(found.extents, config.uncertainty.replicates, config.uncertainty.block)
     sort = is_disordered(found, schema)
-    with spread() as threads:
-        if sort or found.is_grouped:
-            total.expect_order(found.extents, threads)
-        for records in stream(plan, frame, total, found, sort, progress):
-            total.take(records)
-            check_rejected(total.refused.number, found.rows, config.max_rejected)
-        total.settle()
-    return total, found, sort
+    if sort and schema.state is None:
+        return found.rows, _sum_table(plan, frame.collect(), total, threads)
+    if sort or found.is_grouped:
+        total.expect_panel(found.extents, threads)
+    for records in stream(plan, frame, total, found, sort, progress):
+        total.take(records)
+        check_rejected(total.refused.number, found.rows, config.max_rejected)
+    return found.rows, sort
 
 
-def look(frame: Table, schema: Schema, progress: Progress) -> Survey:
+def look(frame: pl.LazyFrame, schema: Schema, progress: Progress) -> Survey:
     """The survey; without reading counts a second time where they cannot matter."""
 
     def show(rows: int) -> None:
         progress("looking", rows, None)
 
-    if isinstance(frame, pl.LazyFrame) and not schema.group_by:
+    if not schema.group_by:
         found = survey(frame, schema, show, exact=False)
         # With many realizations, the rule of jackknife groups does not depend on how many there are.
         if all(extent.realizations >= FEW for extent in found.extents.values()):
@@ -218,23 +252,26 @@ def accumulator(plan: Plan, saved: Saved | None = None) -> Accumulator:
     return total
 
 
+def _reader(plan: Plan, total: Accumulator) -> Wide | Long:
+    if plan.schema.state is None:
+        return Wide(plan.schema, total.keys, total.refused)
+    return Long(plan.schema, total.keys, total.refused, plan.config.input.absent or "zero")
+
+
+def _batch_size(plan: Plan) -> int:
+    return max(1, min(BATCH, VALUES // len(plan.schema.states)))
+
+
 def stream(
-    plan: Plan, frame: Table, total: Accumulator, found: Survey, sort: bool, progress: Progress
+    plan: Plan, frame: pl.LazyFrame, total: Accumulator, found: Survey, sort: bool, progress: Progress
 ) -> Iterator[Records]:
     """The records of tidy rows, a bounded number at a time."""
-    schema, input = plan.schema, plan.config.input
-    size = max(1, min(BATCH, VALUES // len(schema.states)))
-    if schema.state is None and sort:
-        rows = frame.collect() if isinstance(frame, pl.LazyFrame) else frame
-        yield from arranged(Wide(schema, total.keys, total.refused).feed(rows), size)
-        return
-    reader = (
-        Wide(schema, total.keys, total.refused)
-        if schema.state is None
-        else Long(schema, total.keys, total.refused, input.absent or "zero")
-    )
+    schema, reader = plan.schema, _reader(plan, total)
+    size = _batch_size(plan)
     if sort:
         frame = frame.sort(*group_columns(schema), KEY, TIME, FILE, ROW, nulls_last=True)
+    elif total.panel is not None:
+        size = max(size, PANEL // len(schema.states))
     done = 0
     parts = batches(frame, size)
     if schema.state is None and found.is_grouped:
@@ -324,13 +361,13 @@ def _count(total: Accumulator, refused: Refused) -> None:
         total.digests[0] = total.digests[0].counted(Counts(rejected=refused.number))
 
 
-def _nothing(found: Survey, rejections: Iterator[Rejection]) -> str:
-    if not found.rows:
+def _nothing(rows: int, rejections: Iterator[Rejection]) -> str:
+    if not rows:
         return "the input has no rows, only a header or nothing at all"
     first = next(rejections, None)
     if first is None:
         return "no record is complete; see input.absent"
-    return f"all {found.rows:,} rows were rejected; the first: {first.reason} ({first.file}, row {first.row})"
+    return f"all {rows:,} rows were rejected; the first: {first.reason} ({first.file}, row {first.row})"
 
 
 def _culprit(plan: Plan, error: Exception) -> str:

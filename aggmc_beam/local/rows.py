@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -12,9 +13,10 @@ from aggmc_beam.local.assemble import Records
 from aggmc_beam.local.sources import Source
 from aggmc_beam.local.survey import Table
 from aggmc_beam.local.tidy import KEY
+from aggmc_beam.panel import compact
 
 #: Input of at most this many values, or bytes of text, is read once and kept.
-FEW_VALUES, FEW_BYTES = 1 << 25, 1 << 28
+FEW_VALUES, FEW_BYTES = 1 << 26, 1 << 28
 #: Places for each record of a table by realization and time, beyond which sorting is better.
 SPARSE = 4
 
@@ -71,11 +73,16 @@ def joined(parts: list[Records]) -> Records:
     return Records(key, time, np.concatenate([p.counts for p in parts]), population, place)
 
 
+def sliced(records: Records, size: int) -> Iterator[Records]:
+    """The same records in their order, `size` at once."""
+    for start in range(0, len(records.key), size):
+        yield records.part(np.arange(start, min(start + size, len(records.key))))
+
+
 def arranged(records: Records, size: int) -> Iterator[Records]:
     """The same records in order of key and time, about `size` at once and no realization cut in two."""
     order = _order(records.key, records.time)
-    counts = _compact(records.counts)
-    records = Records(records.key, records.time, counts, records.population, records.place)
+    records = replace(records, counts=compact(records.counts))
     key = records.key[order]
     ends = np.flatnonzero(np.diff(key, append=-1)) + 1
     start = 0
@@ -99,15 +106,3 @@ def _order(key: np.ndarray, time: np.ndarray) -> np.ndarray:
         if len(order) == len(place):
             return np.asarray(order)
     return np.lexsort((time, key))
-
-
-def _compact(counts: np.ndarray) -> np.ndarray:
-    """Row by row and in few bytes, to be picked from at random."""
-    dtype = counts.dtype
-    if dtype.kind in "iu":
-        reach = max(int(counts.max(initial=0)), -int(counts.min(initial=0)))
-        dtype = np.dtype(np.int16 if reach < 2**15 else np.int32 if reach < 2**31 else np.int64)
-    out = np.empty(counts.shape, dtype)
-    for at in range(0, len(counts), 4096):
-        out[at : at + 4096] = counts[at : at + 4096]
-    return out

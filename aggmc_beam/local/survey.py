@@ -46,7 +46,9 @@ class Survey:
         return self.backwards == 0 and self.stretches == realizations
 
 
-def survey(frame: Table, schema: Schema, progress: Callable[[int], None], exact: bool = True) -> Survey:
+def survey(
+    frame: pl.LazyFrame, schema: Schema, progress: Callable[[int], None], exact: bool = True
+) -> Survey:
     """The survey of tidy rows; of those that will be rejected only the number matters.
 
     Without `exact` the counts are not read, and rows that have a realization and a time but no counts are
@@ -57,8 +59,7 @@ def survey(frame: Table, schema: Schema, progress: Callable[[int], None], exact:
     first, last = none, none
     rows = backwards = stretches = 0
     latest = -1
-    dtypes = frame.schema if isinstance(frame, pl.DataFrame) else None
-    good_rows = readable(schema, dtypes) if exact else placed(schema)
+    good_rows = readable(schema) if exact else placed(schema)
     wanted = frame.select(*keys.columns, KEY, TIME, good_rows.alias("good"))
     for batch in batches(wanted, BATCH * 4):
         rows += batch.height
@@ -99,6 +100,31 @@ def _extents(keys: Keys, first: np.ndarray, last: np.ndarray) -> dict[Group, Ext
         at = group == number
         found[name] = Extent(int(at.sum()), int(first[at].min()), int(last[at].max()))
     return found
+
+
+def extents_of(keys: Keys, key: np.ndarray, time: np.ndarray) -> dict[Group, Extent]:
+    """How much each group holds of these records."""
+    if not len(key):
+        return {}
+    there = np.bincount(key, minlength=len(keys)) > 0
+    if len(keys.groups) == 1:
+        return {keys.groups[0]: Extent(int(there.sum()), int(time.min()), int(time.max()))}
+    group = keys.group
+    label = group[key]
+    order = np.argsort(label, kind="stable")
+    heads = np.flatnonzero(np.diff(label[order], prepend=-1))
+    first, last = np.minimum.reduceat(time[order], heads), np.maximum.reduceat(time[order], heads)
+    number = np.bincount(group[there])
+    return {
+        keys.groups[g]: Extent(int(number[g]), a, b)
+        for g, a, b in zip(label[order[heads]].tolist(), first.tolist(), last.tolist(), strict=True)
+    }
+
+
+def steps_back(key: np.ndarray, time: np.ndarray) -> int:
+    """How many records come before one of the same realization that was met earlier."""
+    size = int(key.max(initial=-1)) + 1
+    return _scan(key, time, np.full(size, np.iinfo(np.int64).max), np.full(size, np.iinfo(np.int64).min))
 
 
 def batches(frame: Table, rows: int) -> Iterator[pl.DataFrame]:

@@ -5,7 +5,6 @@ Whatever cannot be read becomes null; `records.read_record` tells later why.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
@@ -38,11 +37,8 @@ def placed(schema: Schema) -> pl.Expr:
     return pl.all_horizontal([pl.col(c).is_not_null() for c in needed] + [~pl.col(BROKEN)])
 
 
-def readable(schema: Schema, dtypes: Mapping[str, Any] | None = None) -> pl.Expr:
-    """Whether a tidy row holds a record, or part of one; exact but for lists with nulls or NaN.
-
-    With the `dtypes` of the rows, whole numbers need not be looked at: none is too large.
-    """
+def readable(schema: Schema) -> pl.Expr:
+    """Whether a tidy row holds a record, or part of one; exact but for lists with nulls or NaN."""
     good = [placed(schema)]
     if schema.population is not None:
         good.append(pl.col(POPULATION).is_between(0, MAX_COUNT, "none"))
@@ -52,8 +48,7 @@ def readable(schema: Schema, dtypes: Mapping[str, Any] | None = None) -> pl.Expr
     else:
         for c in value_columns(schema):
             if c != STATE:
-                whole = dtypes is not None and dtypes[c].is_integer()
-                good.append(pl.col(c).is_not_null() if whole else pl.col(c).abs() < MAX_COUNT)
+                good.append(pl.col(c).abs() < MAX_COUNT)
     return pl.all_horizontal(good).fill_null(False)
 
 
