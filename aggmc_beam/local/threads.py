@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -58,7 +59,7 @@ class _Held:
                 _aside(self.limit.restore_original_limits)
 
     def _set(self) -> None:
-        self.limit = _libraries().limit(limits=1, user_api="blas")
+        self.limit = _libraries("scipy.linalg" in sys.modules).limit(limits=1, user_api="blas")
 
 
 def _aside(change: Callable[[], None]) -> None:
@@ -73,7 +74,8 @@ _held = _Held()
 
 
 @cache
-def _libraries() -> Any:
+def _libraries(with_scipy: bool) -> Any:
+    """The libraries that are loaded now; scipy brings a BLAS of its own."""
     import numpy.linalg  # noqa: F401 - so that its BLAS is among them
     from threadpoolctl import ThreadpoolController  # takes a moment to import
 
