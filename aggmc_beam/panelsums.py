@@ -60,7 +60,8 @@ class PanelSums:
     """The highest key so far."""
 
     def __post_init__(self) -> None:
-        self._replicates = [_Replicate(self.states, self.steps) for _ in range(self.labels)]
+        self._by_step = np.zeros((self.labels, self.steps, self.states + 1))
+        self._replicates = [_Replicate(self.states, by_step) for by_step in self._by_step]
         self._tracks = [Tracks.empty(self.states)]
         self._latest: tuple[Panel, np.ndarray] | None = None
         self._spaces = _Spaces(self.states)
@@ -96,8 +97,12 @@ class PanelSums:
     def digest(self) -> Digest:
         """All sums."""
         used = {g: r for g, r in enumerate(self._replicates) if r.met}
+        centres = np.zeros((len(used), 1, self.states))
+        for centre, replicate in zip(centres, used.values(), strict=True):
+            centre[0] = replicate.centre
+        means = dict(zip(used, _means(self._by_step[list(used)], centres), strict=True))
         parts = {(0, g): replicate.moments for g, replicate in used.items()}
-        return Digest(self.states, parts, {g: r.profile(self.start) for g, r in used.items()})
+        return Digest(self.states, parts, {g: r.profile(self.start, means[g]) for g, r in used.items()})
 
     @property
     def tracks(self) -> Tracks:
@@ -146,10 +151,10 @@ class _Sums:
 @dataclass
 class _Replicate:
     """Sums of one replicate: those of whole numbers about its `centre`, and the moments of what is better
-    summed about another one."""
+    summed about another one; and sums `by_step` [steps, S + 1], the last column being numbers."""
 
     states: int
-    steps: int
+    by_step: np.ndarray
     met: int = 0
     centre: np.ndarray | None = None
     size: float = 0.0
@@ -161,7 +166,6 @@ class _Replicate:
     def __post_init__(self) -> None:
         S = self.states
         self.sums = _Sums(np.zeros((4, S, S)), np.zeros((5, S + 1)))
-        self.by_step = np.zeros((self.steps, S + 1))
         self.lone: tuple[list[Lone], ...] = ([], [], [], [])
 
     def add(self, line: Line, spaces: _Spaces) -> None:
@@ -217,36 +221,33 @@ class _Replicate:
         total = add_moments(self.states, [self.sums.moments(self.centre), *self.others])
         return replace(total, counts=Counts(realizations=self.met))
 
-    def profile(self, start: int) -> Profile:
-        """Mean counts by step: those of all records, less the few that have no partner."""
+    def profile(self, start: int, means: np.ndarray) -> Profile:
+        """The mean counts [steps, S] of all records, and those of the ends of pairs: of all records, less the
+        few that have no partner."""
         assert self.centre is not None
-        S, steps, centre, whole = self.states, self.steps, self.centre, self.by_step
-        bins = np.flatnonzero(whole[:, S] > 0)
-        row = np.cumsum(whole[:, S] > 0) - 1
+        whole, steps = self.by_step, len(self.by_step)
+        there = whole[:, -1] > 0
+        row = np.cumsum(there) - 1
         number = np.zeros((steps, 5))
-        number[:, 0] = whole[:, S]
-        odd, ends = [np.zeros(0, np.int64)], [np.zeros((0, S))]
+        number[:, 0] = whole[:, -1]
+        odd, ends = [np.zeros(0, np.int64)], [np.zeros((0, self.states))]
         # Ends of pairs are at the step of the pair's left end.
         for kind, shift in enumerate(SHIFT.tolist(), 1):
-            number[: steps - shift, kind] = whole[shift:, S]
+            number[: steps - shift, kind] = whole[shift:, -1]
             at, sums = _pooled(self.lone[kind - 1], shift)
             rest = whole[at] - sums
-            number[at - shift, kind] = rest[:, S]
-            some = rest[:, S] > 0
+            number[at - shift, kind] = rest[:, -1]
+            some = rest[:, -1] > 0
             odd.append(end_at(row[at[some] - shift], kind))
-            ends.append(_means(rest[some], centre))
+            ends.append(_means(rest[some], self.centre))
         places = np.concatenate(odd)
         order = np.argsort(places)
-        number = np.rint(number[bins][:, [0, 1, 3]])
-        return Profile(
-            1,
-            bins + start,
-            number.astype(np.int64),
-            number,
-            _means(whole[bins], centre),
-            places[order],
-            np.concatenate(ends)[order],
-        )
+        bins, counted = np.flatnonzero(there), np.rint(number[:, [0, 1, 3]])
+        if len(bins) < steps:
+            counted, means = counted[bins], means[bins]
+        whole_numbers = counted.astype(np.int64)
+        ordered = np.concatenate(ends)[order]
+        return Profile(1, bins + start, whole_numbers, counted, means, places[order], ordered)
 
 
 class _Spaces(local):
@@ -326,8 +327,8 @@ def _pooled(parts: list[Lone], first: int) -> Lone:
 
 
 def _means(sums: np.ndarray, centre: np.ndarray) -> np.ndarray:
-    """The means [n, S] of rows [n, S + 1] of sums about a centre and of numbers; the centre for none."""
-    found = sums[:, :-1] / np.maximum(sums[:, -1:], 1.0)
+    """The means [..., S] of sums [..., S + 1] about a centre, the last being numbers; the centre for none."""
+    found = sums[..., :-1] / np.maximum(sums[..., -1:], 1.0)
     found += centre
     return np.asarray(found)
 

@@ -223,7 +223,11 @@ class WriteRun(beam.DoFn):  # type: ignore[misc]
             kept = [groups[key] for key in order if key in groups]
             kept = [with_noticed(kept[0], noticed)] if len(order) == 1 else kept
             saved = replace(saved, groups=kept)
-        write(Result(estimates, {}, saved, ledger, _sorted(rejections, self.paths)), plan.config, self.given)
+        write(
+            Result(estimates, {}, ledger, _sorted(rejections, self.paths), lambda: saved),
+            plan.config,
+            self.given,
+        )
 
     def _rows(self, noticed: dict[str, int], records: int) -> Ledger:
         """What became of every row; `Unbalanced` if one was lost, also on the way to the sums, which hold

@@ -37,7 +37,6 @@ class Accumulator:
     keys: Keys
     refused: Refused
     population: float | None = None
-    tracks: Tracks = field(init=False)
     digests: list[Digest] = field(default_factory=list)
     rules: list[Replicates] = field(default_factory=list)
     known: np.ndarray = field(default_factory=lambda: np.zeros(0))
@@ -47,9 +46,17 @@ class Accumulator:
     """Records that entered the sums in this run, their rows, and the rows of records that had been met."""
     conflicts: list[np.ndarray] = field(default_factory=list)
     panel: PanelSums | None = None
+    """The fast road, while records are on it."""
 
     def __post_init__(self) -> None:
-        self.tracks = Tracks.empty(len(self.schema.states))
+        self._tracks: Tracks | PanelSums = Tracks.empty(len(self.schema.states))
+
+    @property
+    def tracks(self) -> Tracks:
+        """What all realizations must remember."""
+        if isinstance(self._tracks, PanelSums):
+            self._tracks = self._tracks.tracks
+        return self._tracks
 
     def resume(self, saved: Saved) -> None:
         """Start from the sums of an earlier run."""
@@ -103,7 +110,7 @@ class Accumulator:
     def settle(self) -> None:
         """Leave the fast road, if records are on it."""
         if self.panel is not None:
-            self.digests[0], self.tracks = self.panel.digest, self.panel.tracks
+            self.digests[0], self._tracks = self.panel.digest, self.panel
             self.panel = None
 
     def _labels(self, keys: np.ndarray) -> np.ndarray:
@@ -213,34 +220,29 @@ class Accumulator:
                 "are noisy"
             )
 
-    def saved(self) -> Saved:
-        """Everything, ready to be stored, estimated from or resumed."""
-        group, realizations = self.keys.group, self.keys.realizations
-        groups = []
-        for g, name in enumerate(self.keys.groups):
-            members = np.flatnonzero(group == g)
-            keys = np.full(len(group), -1)
-            keys[members] = np.arange(len(members))
-            population = None if self.populations == ONE else self.known[members]
-            groups.append(
-                Sums(
-                    dict(zip(self.schema.group_by, name, strict=True)) or None,
-                    self.digests[g],
-                    self.rules[g],
-                    [realizations[k] for k in members],
-                    self.tracks if len(members) == len(group) else self.tracks.renumbered(keys),
-                    population,
-                )
-            )
+    def saved(self, remember: bool = True) -> Saved:
+        """Everything, ready to be stored, estimated from or resumed. For estimates alone, nobody needs to
+        `remember` what realizations there are."""
+        groups = [self._sums_of(g, remember) for g in range(len(self.keys.groups))]
         undone = self.preparation.noise if self.preparation.undo else None
-        clock = self.schema.clock
-        return Saved(
-            self.schema.states,
-            self.chain,
-            groups,
-            self.preparation.weighted,
-            undone,
-            (clock.step, clock.origin),
+        clock = (self.schema.clock.step, self.schema.clock.origin)
+        return Saved(self.schema.states, self.chain, groups, self.preparation.weighted, undone, clock)
+
+    def _sums_of(self, g: int, remember: bool) -> Sums:
+        name = dict(zip(self.schema.group_by, self.keys.groups[g], strict=True)) or None
+        if not remember and isinstance(self._tracks, PanelSums):
+            return Sums(name, self.digests[g], self.rules[g], [], Tracks.empty(len(self.schema.states)))
+        group, realizations = self.keys.group, self.keys.realizations
+        members = np.flatnonzero(group == g)
+        keys = np.full(len(group), -1)
+        keys[members] = np.arange(len(members))
+        return Sums(
+            name,
+            self.digests[g],
+            self.rules[g],
+            [realizations[k] for k in members],
+            self.tracks if len(members) == len(group) else self.tracks.renumbered(keys),
+            None if self.populations == ONE else self.known[members],
         )
 
 

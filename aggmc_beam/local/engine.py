@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import polars as pl
@@ -47,14 +48,19 @@ def no_progress(stage: str, done: int, total: int | None) -> None:
 
 @dataclass(frozen=True)
 class Result:
-    """What a run found: estimates of each group, in a list as they are written; the sums; the ledger
-    of what was used and not used; why records were rejected."""
+    """What a run found: estimates of each group, in a list as they are written; the ledger of what was used
+    and not used; why records were rejected; how to save the sums."""
 
     estimates: list[Estimate]
     results: dict[tuple[str, ...], Estimate | Estimates]
-    saved: Saved
     ledger: dict[str, Any]
     rejections: Callable[[], Iterator[Rejection]]
+    keep: Callable[[], Saved]
+
+    @cached_property
+    def saved(self) -> Saved:
+        """The sums, from which estimates are made again and a later run goes on."""
+        return self.keep()
 
 
 @dataclass(frozen=True)
@@ -129,7 +135,7 @@ def _run(plan: Plan, progress: Progress, files: dict[str, Stamp | None]) -> Resu
     total, rows, sort = sum_plan(plan, saved, progress)
     refused = total.refused
     _count(total, refused)
-    after = total.saved()
+    after = total.saved(remember=False)
     used = total.records
 
     def rejections() -> Iterator[Rejection]:
@@ -156,7 +162,7 @@ def _run(plan: Plan, progress: Progress, files: dict[str, Stamp | None]) -> Resu
         "incomplete": refused.incomplete,
         "skipped": skipped,
     }
-    return Result(listed(results), results, after, ledger, rejections)
+    return Result(listed(results), results, ledger, rejections, total.saved)
 
 
 def _ledger(total: Accumulator, read: int, records: int) -> Ledger:

@@ -9,6 +9,8 @@ import polars as pl
 
 import aggmc_beam as am
 from aggmc_beam.digest import REPLICATES
+from aggmc_beam.local.engine import PANEL
+from aggmc_beam.local.rows import FEW_VALUES
 from aggmc_beam.local.threads import spread
 from aggmc_beam.panelsums import PanelSums
 from benchmarks.speed.ours import sums_of
@@ -37,10 +39,12 @@ def hold(path: str, states: list[str]) -> None:
 
 
 def kernel(path: str, states: list[str]) -> Sums:
-    """The sums of sorted arrays in memory: moments by replicate, step means and tracks."""
+    """The sums of sorted arrays in memory: moments by replicate and step means."""
     key, time, values = _held[path]
     heads = np.flatnonzero(np.diff(key, prepend=-1))
-    blocks = np.append(heads[:: max(1, len(heads) * 100_000 // len(key))], len(key))
+    # As much at once as the engine takes.
+    size = len(key) if values.size <= FEW_VALUES else PANEL // len(states)
+    blocks = np.append(heads[:: max(1, len(heads) * size // len(key))], len(key))
     with spread() as threads:
         total = PanelSums(len(states), REPLICATES, int(time.min()), int(np.ptp(time)) + 1, threads)
         for a, b in pairwise(blocks):

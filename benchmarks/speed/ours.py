@@ -36,7 +36,7 @@ def config_of(path: str, states: list[str], layout: str) -> Config:
 def sums(path: str, states: list[str], layout: str = "parquet") -> Sums:
     """Files in, all sums out that an estimate with intervals needs."""
     total, _, _ = sum_plan(Plan.open(config_of(path, states, layout)))
-    return sums_of(total.saved().groups[0].digest.total)
+    return sums_of(total.saved(remember=False).groups[0].digest.total)
 
 
 def whole_run(path: str, states: list[str], layout: str = "parquet") -> Sums:
