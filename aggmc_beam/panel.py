@@ -52,12 +52,12 @@ class Panel:
     def of(cls, key: np.ndarray, time: np.ndarray, label_of: Label) -> Panel | None:
         """Of the records' realizations and steps [n]; None if records are repeated or lie too far apart."""
         runs = _Runs.of(key)
+        if runs is None:
+            return cls._of_scattered(key, time, label_of)
         steps = len(key) // len(runs.key)
         if runs.is_full(time, steps):
             order, panel = cls._over(runs.key, np.full_like(runs.head, time[0]), runs.length, label_of)
             return replace(panel, head=runs.head[order])
-        if not runs.are_distinct:
-            return cls._of_scattered(key, time, label_of)
         first, last = np.minimum.reduceat(time, runs.head), np.maximum.reduceat(time, runs.head)
         low, most = int(first.min()), int(last.max() - first.min()) + 1
         length = last - first + 1
@@ -101,6 +101,13 @@ class Panel:
         row = np.full(int(self.place[-1]), -1)
         row[at] = np.arange(len(at))
         return replace(self, row=row) if np.count_nonzero(row >= 0) == len(at) else None
+
+    @cached_property
+    def is_full(self) -> bool:
+        """Whether every realization has a record at each of the same steps."""
+        if self.row is None:
+            return True
+        return self.width > 0 and np.count_nonzero(self.row >= 0) == len(self.key) * (self.width - APART)
 
     @property
     def is_long(self) -> bool:
@@ -150,17 +157,19 @@ class _Runs(NamedTuple):
     length: np.ndarray
 
     @classmethod
-    def of(cls, key: np.ndarray) -> _Runs:
-        head = np.concatenate([[0], np.flatnonzero(key[1:] != key[:-1]) + 1])
+    def of(cls, key: np.ndarray) -> _Runs | None:
+        """The stretches of all realizations; None if one has several."""
+        base, changed = int(key.min()), key[1:] != key[:-1]
+        if np.count_nonzero(changed) > int(key.max()) - base:
+            return None
+        head = np.concatenate([[0], np.flatnonzero(changed) + 1])
+        if np.bincount(key[head] - base).max() > 1:
+            return None
         return cls(key[head], head, np.diff(head, append=len(key)))
 
-    @property
-    def are_distinct(self) -> bool:
-        return int(np.bincount(self.key - self.key.min()).max()) == 1
-
     def is_full(self, time: np.ndarray, steps: int) -> bool:
-        """Whether there is one run for each realization, with the same `steps` in order."""
-        if not ((self.length == steps).all() and self.are_distinct):
+        """Whether all realizations have the same `steps`, in order."""
+        if not (self.length == steps).all():
             return False
         return bool((time.reshape(-1, steps) == np.arange(time[0], time[0] + steps)).all())
 
@@ -218,7 +227,7 @@ class Line:
         if near:
             wide = z.reshape(-1, self.fold * S)
             wide -= np.tile(centre.astype(z.dtype), self.fold)
-        if self.panel.row is None:
+        if self.panel.is_full:
             z[:length].reshape(-1, self.panel.width, S)[:, -APART:] = 0
         else:
             z[np.flatnonzero(self.rows < 0)] = 0
@@ -243,7 +252,7 @@ class Line:
         total = np.empty((steps, S + 1))
         sums = np.ones(count, z.dtype) @ z[: self.length].reshape(count, width * S)
         total[:, :S] = sums.reshape(width, S)[:steps]
-        if self.panel.row is None:
+        if self.panel.is_full:
             total[:, S] = count
         else:
             total[:, S] = self.there[APART:-APART].reshape(count, width)[:, :steps].sum(0)
@@ -263,7 +272,7 @@ class Line:
 
     def lone(self, z: np.ndarray, total: np.ndarray, distance: int) -> Lone:
         """The sums of records without one so many steps away, given those of all records."""
-        if self.panel.row is None:
+        if self.panel.is_full:
             steps = np.arange(len(total))
             at = steps[-distance:] if distance > 0 else steps[:-distance]
             return Lone(at, total[at])
@@ -276,7 +285,7 @@ class Line:
 
     def last(self, z: np.ndarray) -> np.ndarray:
         """The records without a next one."""
-        if self.panel.row is None:
+        if self.panel.is_full:
             return np.asarray(z[: self.length].reshape(-1, self.panel.width, z.shape[1])[:, -APART - 1])
         return np.asarray(z[self._alone(1).nonzero()])
 

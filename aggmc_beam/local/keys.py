@@ -87,9 +87,10 @@ class Keys:
 
     def _of_whole(self, numbers: np.ndarray) -> np.ndarray | None:
         """As `of`, for whole numbers; None if not all realizations are such, or they lie too far apart."""
-        heads = np.concatenate([[0], np.flatnonzero(numbers[1:] != numbers[:-1]) + 1])
-        if len(heads) > len(numbers) // 2:
+        changed = numbers[1:] != numbers[:-1]
+        if np.count_nonzero(changed) > len(numbers) // 2:
             return self._look_up_whole(numbers)
+        heads = np.concatenate([[0], np.flatnonzero(changed) + 1])
         key = self._look_up_whole(numbers[heads])
         return None if key is None else np.repeat(key, np.diff(heads, append=len(numbers)))
 
@@ -127,7 +128,8 @@ class Keys:
 
 @dataclass(frozen=True)
 class Whole:
-    """Whole numbers as they were met, and the place of each in a table from `low` to `high`."""
+    """Whole numbers, those met together in their order, and the place of each in a table from `low` to
+    `high`."""
 
     numbers: np.ndarray
     low: int
@@ -145,13 +147,8 @@ class Whole:
             table = np.full(high - low + 1, -1)
             table[self.numbers - low] = np.arange(len(self.numbers))
         at = numbers - low
-        place = table[at]
-        fresh = np.flatnonzero(place < 0)
-        if not len(fresh):
-            return Whole(self.numbers, low, high, table), place
-        # Written backwards, the first row of each number stays.
-        first = np.full(len(table), len(numbers))
-        first[at[fresh[::-1]]] = fresh[::-1]
-        met = np.sort(first[first < len(numbers)])
-        table[at[met]] = np.arange(len(self.numbers), len(self.numbers) + len(met))
-        return Whole(np.concatenate([self.numbers, numbers[met]]), low, high, table), table[at]
+        met = np.zeros(len(table), bool)
+        met[at] = True
+        fresh = np.flatnonzero(met & (table < 0))
+        table[fresh] = np.arange(len(self.numbers), len(self.numbers) + len(fresh))
+        return Whole(np.concatenate([self.numbers, fresh + low]), low, high, table), table[at]
