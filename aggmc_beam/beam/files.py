@@ -257,7 +257,14 @@ def to_batches(keys: Keys, records: Records | Rows) -> list[Batch]:
         values = records.counts
     key = records.key
     whole = Batch(
-        (), tuple(keys.realizations), key, records.time, values, records.place, records.population, state
+        (),
+        tuple(keys.realizations),
+        key,
+        records.time,
+        values,
+        np.asarray(records.place),
+        records.population,
+        state,
     )
     group = keys.group[key] if len(key) else np.zeros(0, int)
     parts = [(keys.groups[g], take(whole, np.flatnonzero(group == g))) for g in np.unique(group)]

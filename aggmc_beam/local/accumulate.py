@@ -185,8 +185,8 @@ class Accumulator:
         if isinstance(self.preparation.noise, Exact):
             self._check_totals(records, expected)
         for at in np.flatnonzero(~same):
-            place = (int(records.place[at, 0]), int(records.place[at, 1]))
-            self.refused.reasons[place] = (
+            file, row = records.place[np.array([at])][0].tolist()
+            self.refused.reasons[file, row] = (
                 f"population {found[at]:g} differs from {expected[at]:g}, given before for realization "
                 f"{self.keys.realizations[records.key[at]]!r}"
             )

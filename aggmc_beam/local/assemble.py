@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -16,6 +17,20 @@ SPOILED = "another row of its record cannot be used, so the record is not"
 INCOMPLETE = "its record has no row for some state, and input.absent is missing"
 
 
+class Places:
+    """The file's number and the row of each row of a frame, [n, 2]. Few are ever asked for."""
+
+    def __init__(self, frame: pl.DataFrame) -> None:
+        self.frame = frame.select(FILE, ROW)
+
+    def __getitem__(self, rows: np.ndarray) -> np.ndarray:
+        file, row = (self.frame[c].to_numpy()[rows] for c in (FILE, ROW))
+        return np.stack([file, row], axis=1).astype(np.int64)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self[np.arange(self.frame.height)], dtype)
+
+
 @dataclass(frozen=True)
 class Records:
     """Arrays over n records; `place` [n, 2] is the file's number and the row, `rows` [n] how many rows of a
@@ -25,7 +40,7 @@ class Records:
     time: np.ndarray
     counts: np.ndarray
     population: np.ndarray | None
-    place: np.ndarray
+    place: np.ndarray | Places
     rows: np.ndarray | None = None
 
     def part(self, at: np.ndarray) -> Records:
@@ -33,7 +48,7 @@ class Records:
         rows = None if self.rows is None else self.rows[at]
         # Much faster than counts[at] where a record is one stretch of memory.
         counts = np.take(self.counts, at, axis=0) if self.counts.flags.c_contiguous else self.counts[at]
-        return Records(self.key[at], self.time[at], counts, population, np.take(self.place, at, axis=0), rows)
+        return Records(self.key[at], self.time[at], counts, population, self.place[at], rows)
 
     @property
     def all_rows(self) -> int:
@@ -84,14 +99,8 @@ def key_frame(batch: pl.DataFrame, groups: list[str], refused: Refused) -> pl.Da
     mask = batch.select(good.alias("good"))["good"]
     if mask.all():
         return batch
-    refused.add(places(batch.filter(~mask)))
+    refused.add(np.asarray(Places(batch.filter(~mask))))
     return batch.filter(mask)
-
-
-def places(frame: pl.DataFrame) -> np.ndarray:
-    found = np.empty((frame.height, 2), np.int64)
-    found[:, 0], found[:, 1] = frame[FILE].to_numpy(), frame[ROW].to_numpy()
-    return found
 
 
 def _populations(frame: pl.DataFrame) -> np.ndarray | None:
@@ -104,18 +113,6 @@ def _all_finite(counts: np.ndarray) -> bool:
         return True
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(np.ones(len(counts)) @ counts).all())
-
-
-def _narrowed(counts: pl.DataFrame) -> pl.DataFrame:
-    """Whole numbers in few bytes, as less memory is read faster."""
-    if not counts.height or not all(d.is_integer() for d in counts.dtypes):
-        return counts
-    least = min((x for x in counts.min().row(0) if x is not None), default=0)
-    most = max((x for x in counts.max().row(0) if x is not None), default=0)
-    for dtype, reach in ((pl.Int16, 1 << 15), (pl.Int32, 1 << 31)):
-        if -reach <= least and most < reach:
-            return counts.cast(dtype)
-    return counts
 
 
 class Wide:
@@ -131,20 +128,20 @@ class Wide:
             fits = frame[VALUES].list.len() == S
             if not fits.fill_null(False).all():
                 fits = fits.fill_null(False)
-                self.refused.add(places(frame.filter(~fits)))
+                self.refused.add(np.asarray(Places(frame.filter(~fits))))
                 frame = frame.filter(fits)
             # Nulls within a list become NaN, which is refused below.
             counts = frame[VALUES].explode().to_numpy().astype(np.float64, copy=False).reshape(-1, S)
         else:
-            counts = _narrowed(frame.select(value_columns(self.schema))).to_numpy()
+            counts = frame.select(value_columns(self.schema)).to_numpy()
             if counts.dtype.kind not in "iu":
                 counts = counts.astype(np.float64, copy=False)
         if not _all_finite(counts):
             good = good_rows(counts)
-            self.refused.add(places(frame)[~good])
+            self.refused.add(Places(frame)[~good])
             frame, counts = frame.filter(pl.Series(good)), counts[good]
         key, time = self.keys.of(frame), frame[TIME].to_numpy()
-        return Records(key, time, counts, _populations(frame), places(frame))
+        return Records(key, time, counts, _populations(frame), Places(frame))
 
     def read(self, frame: pl.DataFrame) -> Records:
         """The records of rows that are all at hand."""
@@ -191,7 +188,7 @@ class Long:
             found.fill_null(-1).to_numpy(),
             frame[COUNT].fill_null(np.nan).to_numpy(),
             _populations(frame),
-            places(frame),
+            np.asarray(Places(frame)),
         )
 
     def assemble(self, rows: Rows) -> Records:

@@ -106,7 +106,8 @@ def extents_of(keys: Keys, key: np.ndarray, time: np.ndarray) -> dict[Group, Ext
     """How much each group holds of these records."""
     if not len(key):
         return {}
-    there = np.bincount(key, minlength=len(keys)) > 0
+    there = np.zeros(len(keys), bool)
+    there[key] = True
     if len(keys.groups) == 1:
         return {keys.groups[0]: Extent(int(there.sum()), int(time.min()), int(time.max()))}
     group = keys.group
