@@ -243,20 +243,21 @@ class Line:
             part = self.values[head : head + T]
             place[:T] = part if centre is None else part - centre
 
-    def by_step(self, z: np.ndarray) -> np.ndarray:
-        """[m, S + 1]: the sums of records by step from `first` on; the last column is their number."""
+    def by_step(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The sums [m, S] of records by step from `first` on, and their numbers [m]."""
         if not self.panel.width:
-            return self._sums_at(z, self.there[APART:-APART])
+            found = self._sums_at(z, self.there[APART:-APART])
+            return found[:, :-1], found[:, -1]
         S, count, width = z.shape[1], self.b - self.a, self.panel.width
         steps = width - APART
-        total = np.empty((steps, S + 1))
-        sums = np.ones(count, z.dtype) @ z[: self.length].reshape(count, width * S)
-        total[:, :S] = sums.reshape(width, S)[:steps]
-        if self.panel.is_full:
-            total[:, S] = count
+        if count == 1:
+            sums = z[:steps]
         else:
-            total[:, S] = self.there[APART:-APART].reshape(count, width)[:, :steps].sum(0)
-        return total
+            shaped = z[: self.length].reshape(count, width * S)
+            sums = (np.ones(count, z.dtype) @ shaped).reshape(width, S)[:steps]
+        if self.panel.is_full:
+            return sums, np.full(steps, float(count))
+        return sums, self.there[APART:-APART].reshape(count, width)[:, :steps].sum(0, dtype=np.float64)
 
     def _sums_at(self, z: np.ndarray, chosen: np.ndarray) -> np.ndarray:
         """[m, S + 1]: the sums of the chosen records by step, and their number."""
@@ -270,18 +271,18 @@ class Line:
         start = APART + distance
         return np.asarray(self.there[APART:-APART] & ~self.there[start : start + self.length])
 
-    def lone(self, z: np.ndarray, total: np.ndarray, distance: int) -> Lone:
-        """The sums of records without one so many steps away, given those of all records."""
+    def lone(self, z: np.ndarray, sums: np.ndarray, number: np.ndarray, distance: int) -> Lone:
+        """The sums of records without one so many steps away, given those of all records by step."""
         if self.panel.is_full:
-            steps = np.arange(len(total))
+            steps = np.arange(len(number))
             at = steps[-distance:] if distance > 0 else steps[:-distance]
-            return Lone(at, total[at])
-        alone = self._alone(distance)
-        number = np.bincount(self._steps[alone], minlength=len(total))
-        at = np.flatnonzero(number)
-        if np.array_equal(number[at], total[at, -1]):
-            return Lone(at, total[at])
-        return Lone(at, self._sums_at(z, alone)[at])
+        else:
+            alone = self._alone(distance)
+            found = np.bincount(self._steps[alone], minlength=len(number))
+            at = np.flatnonzero(found)
+            if not np.array_equal(found[at], number[at]):
+                return Lone(at, self._sums_at(z, alone)[at])
+        return Lone(at, np.column_stack([sums[at], number[at]]))
 
     def last(self, z: np.ndarray) -> np.ndarray:
         """The records without a next one."""

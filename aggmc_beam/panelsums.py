@@ -198,20 +198,23 @@ class _Replicate:
         """The sums about a centre, with at most so many products in single precision; and each record is
         added to its step."""
         assert self.centre is not None
-        most = most if z.dtype == np.float32 else len(z)
-        total = line.by_step(z)
-        lone = [line.lone(z, total, distance) for distance in _NEIGHBOURS]
-        ends = total.sum(0) - np.stack([np.zeros(self.states + 1), *(found.sums.sum(0) for found in lone)])
+        S, most = self.states, most if z.dtype == np.float32 else len(z)
+        sums, number = line.by_step(z)
+        lone = [line.lone(z, sums, number, distance) for distance in _NEIGHBOURS]
+        total = np.append(sums.sum(0, dtype=np.float64), number.sum())
+        ends = total - np.stack([np.zeros(S + 1), *(found.sums.sum(0) for found in lone)])
         if centre is not self.centre:
             away = np.append(centre - self.centre, 0.0)
-            total += total[:, -1:] * away
-            lone = [Lone(step, sums + sums[:, -1:] * away) for step, sums in lone]
-        self.by_step[line.first : line.first + len(total)] += total
-        for known, (step, sums) in zip(self.lone, lone, strict=True):
+            sums = sums + number[:, None] * away[:-1]
+            lone = [Lone(step, found + found[:, -1:] * away) for step, found in lone]
+        by_step = self.by_step[line.first : line.first + len(number)]
+        by_step[:, :S] += sums
+        by_step[:, S] += number
+        for known, (step, found) in zip(self.lone, lone, strict=True):
             if known and np.array_equal(known[-1].step, step + line.first):
-                known[-1].sums[:] += sums
+                known[-1].sums[:] += found
             else:
-                known.append(Lone(step + line.first, sums))
+                known.append(Lone(step + line.first, found))
         last = line.last(z)
         return _Sums(np.concatenate([_lags(z, line.fold, most), _within(last, most)[None]]), ends)
 
@@ -262,7 +265,7 @@ class _Spaces(local):
         need = line.length + line.fold
         found = self.held.get(dtype)
         if found is None or len(found) < need:
-            found = self.held[dtype] = np.empty(
+            found = self.held[dtype] = np.zeros(
                 (max(need, BLOCK // self.states + line.fold), self.states), dtype
             )
         return found

@@ -35,7 +35,7 @@ from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.saved import Saved, estimate_sums
 
 #: Values that are held at once, rows times states; whole realizations are better taken together.
-VALUES, PANEL = 2_000_000, 1 << 22
+VALUES, PANEL = 2_000_000, 1 << 23
 #: With at most this share of rows out of order, keeping them open is cheaper than sorting.
 DISORDER = 0.001
 
