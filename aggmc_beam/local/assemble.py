@@ -10,7 +10,7 @@ import polars as pl
 
 from aggmc_beam.local.keys import Keys
 from aggmc_beam.local.sources import BROKEN, ROW
-from aggmc_beam.local.tidy import COUNT, FILE, KEY, POPULATION, STATE, TIME, VALUES, value_columns
+from aggmc_beam.local.tidy import COUNT, FILE, KEY, POPULATION, STATE, TIME, VALUES, name_of, value_columns
 from aggmc_beam.records import MAX_COUNT, Schema, good_rows
 
 SPOILED = "another row of its record cannot be used, so the record is not"
@@ -107,12 +107,20 @@ def _populations(frame: pl.DataFrame) -> np.ndarray | None:
     return frame[POPULATION].to_numpy() if POPULATION in frame.columns else None
 
 
-def _all_finite(counts: np.ndarray) -> bool:
-    """Quickly whether all are finite; a False may be due to a total that is too large."""
+def _all_good(counts: np.ndarray) -> bool:
+    """Quickly, what `good_rows` tells of all rows."""
     if counts.dtype.kind in "iu":
         return True
-    with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(np.ones(len(counts)) @ counts).all())
+    return bool(counts.max(initial=0) < MAX_COUNT and counts.min(initial=0) > -MAX_COUNT)
+
+
+def _changes(column: pl.Series, size: int) -> bool:
+    """Whether values differ within stretches of so many rows."""
+    if column.dtype.is_numeric():
+        values = column.to_numpy().reshape(-1, size)
+        return bool((values[:, 1:] != values[:, :1]).any())
+    differs = (column[1:] != column[:-1]).to_numpy()
+    return bool(np.append(differs, False).reshape(-1, size)[:, :-1].any())
 
 
 class Wide:
@@ -131,12 +139,12 @@ class Wide:
                 self.refused.add(np.asarray(Places(frame.filter(~fits))))
                 frame = frame.filter(fits)
             # Nulls within a list become NaN, which is refused below.
-            counts = frame[VALUES].explode().to_numpy().astype(np.float64, copy=False).reshape(-1, S)
+            counts = frame[VALUES].explode().to_numpy().reshape(-1, S)
         else:
             counts = frame.select(value_columns(self.schema)).to_numpy()
-            if counts.dtype.kind not in "iu":
-                counts = counts.astype(np.float64, copy=False)
-        if not _all_finite(counts):
+        if counts.dtype.kind not in "iu":
+            counts = counts.astype(np.float64, copy=False)
+        if not _all_good(counts):
             good = good_rows(counts)
             self.refused.add(Places(frame)[~good])
             frame, counts = frame.filter(pl.Series(good)), counts[good]
@@ -173,23 +181,55 @@ class Long:
 
     def read(self, frame: pl.DataFrame) -> Records:
         """The records of rows that are all at hand, in any order."""
-        return self.assemble(self.rows(key_frame(frame, self.keys.columns, self.refused)))
+        frame = key_frame(frame, self.keys.columns, self.refused)
+        records = self._whole(frame)
+        return self.assemble(self.rows(frame)) if records is None else records
+
+    def _whole(self, frame: pl.DataFrame) -> Records | None:
+        """The records of rows that come record by record, in order, each with the same states; None if they
+        do not."""
+        S, state, count = len(self.schema.states), frame[STATE], frame[COUNT]
+        if not frame.height or frame.height % S or count.null_count():
+            return None
+        codes = self._codes(state[:S])
+        if sorted(codes.tolist()) != list(range(S)) or not (state[S:] == state[:-S]).all():
+            return None
+        counts = count.to_numpy().reshape(-1, S)
+        if (codes != np.arange(S)).any():
+            counts = counts[:, np.argsort(codes)]
+        same = [*self.keys.columns, KEY, TIME, *([POPULATION] if POPULATION in frame.columns else [])]
+        heads = frame.gather_every(S)
+        if not _all_good(counts) or any(_changes(frame[c], S) for c in same):
+            return None
+        key, time = self.keys.of(heads), heads[TIME].to_numpy()
+        again = np.diff(time) <= 0
+        if np.any((np.diff(key) < 0) | ((np.diff(key) == 0) & again)):
+            return None
+        rows = np.full(len(key), S)
+        return Records(key, time, counts, _populations(heads), Places(heads), rows)
 
     def finish(self) -> Records | None:
         rows, self.waiting = self.waiting, None
         return None if rows is None else self.assemble(rows)
 
     def rows(self, frame: pl.DataFrame) -> Rows:
-        states = pl.DataFrame({STATE: self.schema.states, "__at": np.arange(len(self.schema.states))})
-        found = frame.select(STATE).join(states, on=STATE, how="left", maintain_order="left")["__at"]
         return Rows(
             self.keys.of(frame),
             frame[TIME].to_numpy(),
-            found.fill_null(-1).to_numpy(),
-            frame[COUNT].fill_null(np.nan).to_numpy(),
+            self._codes(frame[STATE]),
+            frame[COUNT].cast(pl.Float64).fill_null(np.nan).to_numpy(),
             _populations(frame),
             np.asarray(Places(frame)),
         )
+
+    def _codes(self, written: pl.Series) -> np.ndarray:
+        """The number of each state as it is written, -1 if it is none."""
+        states = pl.DataFrame({"name": self.schema.states, "code": np.arange(len(self.schema.states))})
+        distinct = pl.DataFrame({STATE: written.unique()})
+        distinct = distinct.with_columns(name_of(STATE, pl.String).alias("name"))
+        codes = distinct.join(states, on="name", how="left").select(STATE, "code")
+        found = written.to_frame(STATE).join(codes, on=STATE, how="left", maintain_order="left")["code"]
+        return found.fill_null(-1).to_numpy()
 
     def assemble(self, rows: Rows) -> Records:
         S = len(self.schema.states)

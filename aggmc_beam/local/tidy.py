@@ -55,16 +55,19 @@ def readable(schema: Schema) -> pl.Expr:
 def tidy(source: Source, number: int, schema: Schema, native: bool = False) -> pl.LazyFrame:
     """The rows of one source, with groups, key, time, counts, population and place.
 
-    With `native`, realizations and counts that are whole numbers stay so; else they are text and floats.
+    With `native`, realizations and counts that are whole numbers stay so, and names of states are as they
+    are written; else they are text and floats, and clean.
     """
     missing = [c for c in schema.columns if c not in source.columns]
     if missing:
         raise InputError(_missing(source, missing[0]))
     dtype = source.columns
     names = schema.group_by
-    columns = [_name(c, dtype[c]).alias(f"__group{i}") for i, c in enumerate(names)]
+    columns = [name_of(c, dtype[c]).alias(f"__group{i}") for i, c in enumerate(names)]
     key = pl.col(schema.realization) if native and _is_whole(dtype[schema.realization]) else None
-    columns.append((_name(schema.realization, dtype[schema.realization]) if key is None else key).alias(KEY))
+    columns.append(
+        (name_of(schema.realization, dtype[schema.realization]) if key is None else key).alias(KEY)
+    )
     columns.append(_time(schema.time, dtype[schema.time], schema.clock, source.name).alias(TIME))
     if schema.population is not None:
         columns.append(_number(schema.population, dtype[schema.population]).alias(POPULATION))
@@ -75,16 +78,19 @@ def tidy(source: Source, number: int, schema: Schema, native: bool = False) -> p
 
 def _values(schema: Schema, source: Source, native: bool) -> list[pl.Expr]:
     dtype = source.columns
+
+    def number(column: str) -> pl.Expr:
+        whole = native and _is_whole(dtype[column])
+        return pl.col(column) if whole else _number(column, dtype[column])
+
     if schema.state is not None:
         assert isinstance(schema.counts, str)
-        state = _name(schema.state, dtype[schema.state]).alias(STATE)
-        return [state, _number(schema.counts, dtype[schema.counts]).alias(COUNT)]
+        raw = native and dtype[schema.state] == pl.String
+        state = pl.col(schema.state) if raw else name_of(schema.state, dtype[schema.state])
+        return [state.alias(STATE), number(schema.counts).alias(COUNT)]
     if isinstance(schema.counts, str):
-        return [_list(schema.counts, dtype[schema.counts], source).alias(VALUES)]
-    return [
-        (pl.col(c) if native and _is_whole(dtype[c]) else _number(c, dtype[c])).alias(f"__value{i}")
-        for i, c in enumerate(schema.counts)
-    ]
+        return [_list(schema.counts, dtype[schema.counts], source, native).alias(VALUES)]
+    return [number(c).alias(f"__value{i}") for i, c in enumerate(schema.counts)]
 
 
 def _is_whole(dtype: Any) -> bool:
@@ -92,7 +98,7 @@ def _is_whole(dtype: Any) -> bool:
     return bool(dtype.is_integer()) and dtype not in (pl.UInt64, pl.Int128, pl.UInt128)
 
 
-def _name(column: str, dtype: Any) -> pl.Expr:
+def name_of(column: str, dtype: Any) -> pl.Expr:
     """A realization, group or state as text; 7, 7.0 and "7" are the same."""
     c = pl.col(column)
     if dtype.is_float():
@@ -113,7 +119,7 @@ def _number(column: str, dtype: Any) -> pl.Expr:
     return c.cast(pl.Float64) if dtype.is_numeric() else pl.lit(None, pl.Float64)
 
 
-def _list(column: str, dtype: Any, source: Source) -> pl.Expr:
+def _list(column: str, dtype: Any, source: Source, native: bool) -> pl.Expr:
     c = pl.col(column)
     if dtype == pl.String:
         part = pl.element().str.strip_chars().cast(pl.Float64, strict=False)
@@ -122,7 +128,7 @@ def _list(column: str, dtype: Any, source: Source) -> pl.Expr:
         c, dtype = c.arr.to_list(), pl.List(dtype.inner)
     if not isinstance(dtype, pl.List) or not dtype.inner.is_numeric():
         raise InputError(f"column {column!r} of {source.name} holds {dtype}, not lists of counts")
-    return c.cast(pl.List(pl.Float64))
+    return c if native and _is_whole(dtype.inner) else c.cast(pl.List(pl.Float64))
 
 
 def _time(column: str, dtype: Any, clock: Clock, source: str) -> pl.Expr:
