@@ -1,5 +1,8 @@
 """The local engine against `am.estimate` on the same array."""
 
+from contextlib import nullcontext
+from unittest import mock
+
 import frames
 import numpy as np
 import polars as pl
@@ -7,7 +10,7 @@ import pytest
 
 import aggmc_beam as am
 from aggmc_beam.config import read_config
-from aggmc_beam.local import engine, rows, run, threads
+from aggmc_beam.local import assemble, engine, rows, run, threads
 
 HALF = am.Binomial(0.5)
 
@@ -198,3 +201,54 @@ def test_the_same_bits_come_out_of_any_number_of_threads_and_rows_at_once(order,
         found.add(run(config).saved.groups[0].digest.to_bytes())
     # Records of a feed by time that are not all at hand are paired, and rounded, as they come.
     assert len(found) == (1 if order != "by time" else 3)
+
+
+@pytest.mark.parametrize("states", [frames.STATES, frames.STATES[::-1]], ids=["in order", "backwards"])
+@pytest.mark.parametrize("written", ["{}", " {} "])
+@pytest.mark.parametrize("dtype", [pl.Int64, pl.Float64])
+def test_long_rows_that_come_record_by_record_are_reshaped(states, written, dtype, tmp_path):
+    """And the sums are those of the same rows in another order, put together one by one."""
+    y = gappy(K=30)
+    rows = frames.long(frames.wide(y), states).sort("realization", "time", maintain_order=True)
+    rows = rows.with_columns(pl.col("count").cast(dtype), pl.format(written, "state").alias("state"))
+    found = []
+    put_together = mock.patch.object(assemble.Long, "assemble", side_effect=AssertionError)
+    for name, frame, patch in (("in order", rows, put_together), ("apart", rows.reverse(), nullcontext())):
+        path = frames.save(frame, tmp_path / f"{name}.parquet")
+        with patch:
+            found.append(run(read_config(frames.config(path, input={"layout": "long"}))))
+    a, b = found
+    assert a.ledger["rows"] == b.ledger["rows"]
+    check_same(a.estimates[0], b.estimates[0])
+    check_same(a.estimates[0], am.estimate(y, noise=HALF, population=200, estimator="mom"))
+
+
+@pytest.mark.parametrize("change", ["state twice", "state unknown", "count missing", "step cut", "again"])
+def test_long_rows_of_which_one_is_odd_are_put_together_one_by_one(change, tmp_path):
+    rows = frames.long(frames.wide(frames.counts(K=30))).sort("realization", "time", maintain_order=True)
+    changed = {
+        "state twice": rows.with_columns(state=pl.Series(["home", "home", *rows["state"][2:]])),
+        "state unknown": rows.with_columns(state=pl.Series(["moon", *rows["state"][1:]])),
+        "count missing": rows.with_columns(count=pl.Series([None, *rows["count"][1:]])),
+        "step cut": rows.with_columns(time=pl.Series([0, 0, 1, *rows["time"][3:]])),
+        "again": pl.concat([rows, rows[:3]]),
+    }[change]
+    results = []
+    for name, frame in (("in order", changed), ("apart", changed.sort("state", maintain_order=True))):
+        path = frames.save(frame, tmp_path / f"{name}.parquet")
+        results.append(run(read_config(frames.config(path, input={"layout": "long"}, max_rejected=0.5))))
+    first, second = (result.ledger for result in results)
+    assert first["rows"] == second["rows"]
+    assert first["filled_with_zero"] == second["filled_with_zero"]
+    assert first["rows"]["read"] == changed.height
+    check_same(results[0].estimates[0], results[1].estimates[0])
+
+
+@pytest.mark.parametrize("layout", ["wide", "long"])
+@pytest.mark.parametrize("count", [1e31, -1e31, float("inf"), float("nan")])
+def test_counts_beyond_the_limit_are_refused_in_every_layout(layout, count, tmp_path):
+    frame = frames.wide(frames.counts()).with_columns(home=pl.Series([count] * 2 + [7.0] * 238))
+    frame = frame if layout == "wide" else frames.long(frame).sort("realization", "time", maintain_order=True)
+    path = frames.save(frame, tmp_path / "data.parquet")
+    result = run(read_config(frames.config(path, input={"layout": layout}, max_rejected=0.5)))
+    assert result.ledger["rejected"] == (2 if layout == "wide" else 6)
