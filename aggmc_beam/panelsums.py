@@ -9,14 +9,14 @@ are exact too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from threading import local
 from typing import Any
 
 import numpy as np
 
 from aggmc_beam.digest import Digest
-from aggmc_beam.moments import CoMoment, Counts, Moments, add_moments
+from aggmc_beam.moments import CoMoment, Counts, Moments
 from aggmc_beam.panel import APART, SINGLE, Label, Line, Lone, Panel, compact
 from aggmc_beam.profile import SHIFT, Profile, end_at, scattered
 from aggmc_beam.tracks import Tracks
@@ -27,6 +27,8 @@ BLOCK = 1 << 18
 WIDE = 96
 #: Products in single precision are taken where at least so many can be summed.
 FEW = 512
+#: Sums by step that are kept apart at most, until they are added up.
+POOL = 32
 #: With fewer values, threads are not worth their while.
 MANY = 1 << 17
 #: Whole numbers below this are exact in double precision.
@@ -161,10 +163,10 @@ class _Replicate:
     """A bound on the sums of products about the centre."""
     single: bool = True
     """Whether single precision was enough so far."""
-    others: list[Moments] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         S = self.states
+        self.others = Moments.zero(S)
         self.sums = _Sums(np.zeros((4, S, S)), np.zeros((5, S + 1)))
         self.lone: tuple[list[Lone], ...] = ([], [], [], [])
 
@@ -190,9 +192,7 @@ class _Replicate:
         # About a centre of its own, as sums about that of the others would cost digits.
         centre = line.centre()
         z = line.fill(centre, spaces.of(line, np.float64))
-        self.others.append(self._sum(line, z, centre, len(z)).moments(centre))
-        if len(self.others) > FEW:
-            self.others = [add_moments(self.states, self.others)]
+        self.others += self._sum(line, z, centre, len(z)).moments(centre)
 
     def _sum(self, line: Line, z: np.ndarray, centre: np.ndarray, most: int) -> _Sums:
         """The sums about a centre, with at most so many products in single precision; and each record is
@@ -215,13 +215,15 @@ class _Replicate:
                 known[-1].sums[:] += found
             else:
                 known.append(Lone(step + line.first, found))
+            if len(known) > POOL:
+                known[:] = [_pooled(known)]
         last = line.last(z)
         return _Sums(np.concatenate([_lags(z, line.fold, most), _within(last, most)[None]]), ends)
 
     @property
     def moments(self) -> Moments:
         assert self.centre is not None
-        total = add_moments(self.states, [self.sums.moments(self.centre), *self.others])
+        total = self.sums.moments(self.centre) + self.others
         return replace(total, counts=Counts(realizations=self.met))
 
     def profile(self, start: int, means: np.ndarray) -> Profile:
@@ -237,7 +239,8 @@ class _Replicate:
         # Ends of pairs are at the step of the pair's left end.
         for kind, shift in enumerate(SHIFT.tolist(), 1):
             number[: steps - shift, kind] = whole[shift:, -1]
-            at, sums = _pooled(self.lone[kind - 1], shift)
+            at, sums = _pooled(self.lone[kind - 1])
+            at, sums = at[at >= shift], sums[at >= shift]
             rest = whole[at] - sums
             number[at - shift, kind] = rest[:, -1]
             some = rest[:, -1] > 0
@@ -319,12 +322,11 @@ def _between(x: np.ndarray, y: np.ndarray, most: int) -> np.ndarray:
     return sum((x[part].T @ y[part] for part in parts), np.zeros((x.shape[1], y.shape[1])))
 
 
-def _pooled(parts: list[Lone], first: int) -> Lone:
-    """Sums from step `first` on, with each step once."""
-    step, sums = np.concatenate([p.step for p in parts]), np.concatenate([p.sums for p in parts])
-    step, sums = step[step >= first], sums[step >= first]
+def _pooled(parts: list[Lone]) -> Lone:
+    """With each step once, in order."""
     if len(parts) == 1:
-        return Lone(step, sums)
+        return parts[0]
+    step, sums = np.concatenate([p.step for p in parts]), np.concatenate([p.sums for p in parts])
     at, place = np.unique(step, return_inverse=True)
     return Lone(at, scattered(place, sums, len(at)))
 

@@ -83,6 +83,7 @@ def test_sums_profiles_and_tracks_are_those_of_the_general_road(
     K, T, ragged, missing, most, fractions, monkeypatch
 ):
     monkeypatch.setattr(panelsums, "BLOCK", 192)
+    monkeypatch.setattr(panelsums, "POOL", 3)
     key, time, values = records(K, T, missing, most, fractions=fractions, ragged=ragged)
     expected = Digest.of_block(Block(values, time, key), Stationary(), deal(key))
     tracks = Tracks.empty(3)
