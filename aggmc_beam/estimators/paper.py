@@ -31,7 +31,7 @@ def divide_rows(M: np.ndarray, mass: np.ndarray) -> np.ndarray:
 
 def pairwise(x: Latent) -> np.ndarray:
     """The pairwise marginals mu_t,t+1(i, j) = P(x_t = i, x_t+1 = j) (Proposition 1)."""
-    return np.asarray(x.c[1] + np.outer(x.left, x.right))
+    return np.asarray(x.c1 + np.outer(x.left, x.right))
 
 
 def cls(x: Latent) -> np.ndarray:
