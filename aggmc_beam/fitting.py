@@ -276,7 +276,7 @@ class Fit:
                 },
                 "population": resolved.note,
                 "outside": int(((P < 0) | (P > 1)).sum()),
-                "condition": float(np.linalg.cond(x.gram)) if np.isfinite(x.gram).all() else np.inf,
+                "condition": _condition(x.gram),
                 **diagnostics,
             },
             cell=cell,
@@ -299,6 +299,14 @@ class Fit:
                 )
                 flags.append({"state": name, "flag": "rare", "why": why})
         return flags
+
+
+def _condition(gram: np.ndarray) -> float:
+    """The ratio of the extreme singular values of a symmetric matrix: the sizes of its eigenvalues."""
+    if not np.isfinite(gram).all():
+        return np.inf
+    sizes = np.abs(np.linalg.eigvalsh(gram))
+    return float(sizes.max() / sizes.min()) if sizes.min() > 0 else np.inf
 
 
 def _stationary(P: np.ndarray) -> np.ndarray:

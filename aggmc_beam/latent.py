@@ -129,7 +129,9 @@ class Latent:
         if self._centred:
             return self._undo.covariance(lag.product / (lag.pairs - 1))
         centre = self._moments.lag0.left
-        return self._undo.covariance(lag.product_about(centre, centre) / lag.pairs)
+        products = lag.product_about(centre, centre)
+        products /= lag.pairs
+        return self._undo.covariance(products)
 
     @cached_property
     def gram(self) -> np.ndarray:

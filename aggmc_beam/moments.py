@@ -82,7 +82,9 @@ class CoMoment:
 
     def product_about(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """sum w (x - left)(y - right)' about any two points."""
-        return self.product + self.weight * np.outer(self.left - left, self.right - right)
+        found = np.outer(self.weight * (self.left - left), self.right - right)
+        found += self.product
+        return found
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, CoMoment):

@@ -24,8 +24,9 @@ def mom(x: Latent) -> np.ndarray:
 
 def divide_rows(M: np.ndarray, mass: np.ndarray) -> np.ndarray:
     """diag(mass)^-1 M, with NaN rows where there is no mass."""
-    out = np.full_like(M, np.nan)
-    np.divide(M, mass[:, None], out=out, where=mass[:, None] != 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        out = np.asarray(M / mass[:, None])
+    out[mass == 0] = np.nan
     return out
 
 
