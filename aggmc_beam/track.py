@@ -55,14 +55,15 @@ class Steps:
             parts.append((start, stop))
         return parts
 
-    def add(self, start: int, stop: int) -> None:
-        """Add [start, stop], joining it with every interval that it meets or touches."""
+    def add(self, start: int, stop: int) -> tuple[int, int]:
+        """Add [start, stop], joined with every interval that it meets or touches; the one that results."""
         i = bisect_left(self.stops, start - 1)
         j = bisect_right(self.starts, stop + 1)
         if i < j:
             start, stop = min(start, self.starts[i]), max(stop, self.stops[j - 1])
         self.starts[i:j] = [start]
         self.stops[i:j] = [stop]
+        return start, stop
 
 
 @dataclass
@@ -116,20 +117,19 @@ class Track:
     def take_one(self, t: int, values: np.ndarray, weight: float | None) -> tuple[Block, Counts]:
         """`take` of a single record, as they come in a stream: values [1, S] that are finite."""
         covered, rows = self.covered, self.open
-        if t in covered:
+        if covered.holds(t, t):
             none = np.zeros(0, np.int64)
             return Block(values[:0], none, None, None if weight is None else np.zeros(0)), _DUPLICATE
         counts = _NOTHING if covered.starts else _FIRST
         before, after = [s for s in (t - 2, t - 1) if s in rows], [s for s in (t + 1, t + 2) if s in rows]
         row = Row(values[0].copy(), 1.0 if weight is None else weight)
-        known = [*before, *after]
         among = [*(rows[s] for s in before), row, *(rows[s] for s in after)]
         block = _with_neighbours(values, weight, [*before, t, *after], among, len(before))
-        covered.add(t, t)
-        if not covered.holds(t - 2, t + 2):
+        start, stop = covered.add(t, t)
+        if not start + 2 <= t <= stop - 2:
             rows[t] = row
-        for s in known:
-            if covered.holds(s - 2, s + 2):
+        for s in (*before, *after):
+            if start + 2 <= s <= stop - 2:
                 del rows[s]
         return block, counts
 
