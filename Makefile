@@ -9,7 +9,7 @@ PEERS := benchmarks/.venv
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help run test lint format accept bench paper docs lock clean chaos soak fuzz audit bandit
+.PHONY: help run test lint format accept bench scale paper docs lock clean chaos soak fuzz audit bandit
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -49,7 +49,9 @@ soak: $(READY)  ## long runs: exact sums, flat memory, bounded state
 
 bench: $(READY) $(PEERS)/ready  ## measure speed against named alternatives; BENCH=--quick for a minute's form
 	$(BIN)/python -m benchmarks.speed $(BENCH)
-	$(BIN)/python benchmarks/scale.py
+
+scale: $(READY)  ## measure what a record costs as data grow: bytes, state and processor time
+	$(BIN)/python benchmarks/scale.py $(SCALE)
 
 $(PEERS)/ready: benchmarks/peers.lock
 	$(PYTHON) -m venv $(PEERS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,19 +74,30 @@ class Seen:
 
 
 class Data:
-    """Moments and profiles of a cell by replicate, under the settings of a fit."""
+    """Moments and profiles of a cell by replicate, under the settings of a fit; `total` if it is known."""
 
-    def __init__(self, fit: Fit, parts: dict[int, Moments], profiles: dict[int, Profile]) -> None:
+    def __init__(
+        self,
+        fit: Fit,
+        parts: dict[int, Moments],
+        profiles: dict[int, Profile],
+        total: Moments | None = None,
+    ) -> None:
         self.fit, self.parts = fit, parts
         self.profiles = {r: profiles[r] for r in parts if r in profiles}
         self.groups = len(parts)
-        self.total = add_moments(fit.S, parts.values())
-        self.profile = None
-        if len(self.profiles) == len(parts):
-            self.profile = add_profiles(self.profiles.values(), fit.S)
-        self.x = fit.latent(self.total, self.profile)
+        self.total = add_moments(fit.S, parts.values()) if total is None else total
+        complete, S = self.profiles if len(self.profiles) == len(parts) else None, fit.S
+        # Found when asked for, since few estimators do.
+        self._profile = cache(lambda: None if complete is None else add_profiles(complete.values(), S))
+        self.x = fit.latent(self.total, self._profile)
         self.seen = fit.seen(self.total)
         self.rules = None if fit.rules is None else fit.rules.restricted(self.seen.anywhere)
+
+    @property
+    def profile(self) -> Profile | None:
+        """The step means of all replicates, if all have them."""
+        return self._profile()
 
     def point(self) -> Point:
         """The estimate by the estimator of the settings."""
@@ -122,7 +134,7 @@ class Data:
         assert self.profile is not None
         for degree in DEGREES:
             moments, profile = detrend(self.total, self.profile, degree)
-            x = self.fit.latent(moments, profile).restricted(self.seen.anywhere)
+            x = self.fit.latent(moments, partial(_itself, profile)).restricted(self.seen.anywhere)
             left = drift_alarm(x, fast(x, self.rules), profile, None)
             if left is None or not left.raised:
                 break
@@ -147,16 +159,16 @@ class Data:
         except InputError:  # without one of the groups, too little is left
             return unknown
         share = weight / weight.sum()
-        shares = np.stack([x.mu for x in reduced])
+        shares = [x.mu for x in reduced]
         return jackknife(point.centre, matrices, share), jackknife(self.x.mu, shares, share)
 
-    def _without_each(self, point: Point, reduced: list[Latent]) -> np.ndarray:
+    def _without_each(self, point: Point, reduced: list[Latent]) -> list[np.ndarray]:
         """The smooth estimate without each group, in the form that was chosen."""
         seen = self.seen
         if point.form == "steps":
             sums = self._step_sums()
             assert sums is not None
-            return np.stack([seen.embed(P) for P in step_mom_without_each(sums)])
+            return [seen.embed(P) for P in step_mom_without_each(sums)]
         if point.form == "detrended":
             rest = leave_one_out(list(self.parts.values()))
             profiles = list(self.profiles.values())
@@ -165,7 +177,7 @@ class Data:
                 profile = add_profiles(profiles[:g] + profiles[g + 1 :], self.fit.S)
                 reduced.append(self.fit.latent(detrend(moments, profile, point.degree)[0]))
         smooth = point.smooth if point.smooth in SMOOTH else "mom"
-        return np.stack([seen.embed(apply(smooth, x.restricted(seen.anywhere))) for x in reduced])
+        return [seen.embed(apply(smooth, x.restricted(seen.anywhere))) for x in reduced]
 
     def scores(self, point: Point) -> dict[str, Any]:
         """Squared error of predicting the next step on data left out, per individual.
@@ -180,11 +192,13 @@ class Data:
         folds = FOLDS_LARGE if costly else FOLDS
         names = list(self.parts)
         losses: dict[str, list[float]] = {"estimate": [], "identity": [], "naive": []}
-        for fold in range(folds):
+        sums = [add_moments(self.fit.S, (self.parts[r] for r in names[k::folds])) for k in range(folds)]
+        for fold, rest in enumerate(leave_one_out(sums)):
             out = {r: self.parts[r] for r in names[fold::folds]}
             kept = {r: self.parts[r] for r in names if r not in out}
             try:
-                train, test = Data(self.fit, kept, self.profiles), Data(self.fit, out, {})
+                train = Data(self.fit, kept, self.profiles, rest)
+                test = Data(self.fit, out, {}, sums[fold])
                 found = train.point().P
             except InputError as error:
                 return {"why": str(error)}
@@ -207,6 +221,10 @@ class Data:
                 positive = np.maximum(self.x.right, 0.0)
                 P[i] = positive / positive.sum()
         return P
+
+
+def _itself(profile: Profile) -> Profile:
+    return profile
 
 
 def prediction_error(P: np.ndarray, x: Latent) -> float:

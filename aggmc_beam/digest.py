@@ -210,8 +210,7 @@ class Digest:
 
     @classmethod
     def from_bytes(cls, data: bytes, source: str = "these bytes") -> Digest:
-        meta, arrays = storage.unpack(data, KIND, source)
-        with storage.refusing(source):
+        with storage.unpacked(data, KIND, source) as (meta, arrays):
             return cls.from_arrays(states_in(meta), arrays)
 
     @classmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from aggmc_beam.estimators.constraints import Constraints
 from aggmc_beam.estimators.registry import SMOOTH, check_estimator
 from aggmc_beam.estimators.simplex import project_rows
 from aggmc_beam.inference import jackknife_cells
-from aggmc_beam.latent import Latent, closed, latent
+from aggmc_beam.latent import Latent, Undo, closed, latent
 from aggmc_beam.moments import Moments, add_moments
 from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.profile import Profile
@@ -110,12 +110,14 @@ class Fit:
         self.S = digest.states
         self.names = settings.states or tuple(str(i) for i in range(self.S))
         self.resolved = resolve(settings.noise, settings.population, settings.weighted, digest.total)
+        self.undo = Undo.of(self.resolved.noise, self.S, self.resolved.scale)
         self.rules = None if settings.constraints is None else settings.constraints.cells(self.names)
         check_estimator(settings.estimator, self.rules)
 
     def cell(self, members: list[int], cell: int | None, errors: bool = True) -> Estimate:
         """The estimate of the pooled cells `members`, which is to be called `cell`."""
-        data = Data(self, self.digest.by_replicate(members), self._profiles(cell))
+        total = self.digest.total if members == self.digest.cells else None
+        data = Data(self, self.digest.by_replicate(members), self._profiles(cell), total)
         point = data.point()
         error = np.full((self.S, self.S), np.nan)
         share_error = np.full(self.S, np.nan)
@@ -190,16 +192,17 @@ class Fit:
         combined = self.combined(cells, fitted, skipped)
         return replace(combined, coefficients=theta)
 
-    def latent(self, moments: Moments, profile: Profile | None = None) -> Latent:
+    def latent(self, moments: Moments, profile: Callable[[], Profile | None] | None = None) -> Latent:
         x = latent(
             moments,
             self.resolved.noise,
             self.resolved.scale,
             centred=self.chain.centred,
             profile=profile,
+            undo=self.undo,
         )
         if self.settings.lags == 1:
-            x = replace(x, numbers=(*x.numbers[:2], 0))
+            x = x.replaced(numbers=(*x.numbers[:2], 0))
         return closed(x) if self.settings.open_population else x
 
     def _latents(self, cells: Sequence[Moments], seen: Seen) -> list[Latent]:
@@ -273,7 +276,7 @@ class Fit:
                 },
                 "population": resolved.note,
                 "outside": int(((P < 0) | (P > 1)).sum()),
-                "condition": float(np.linalg.cond(x.gram)) if np.isfinite(x.gram).all() else np.inf,
+                "condition": _condition(x.gram),
                 **diagnostics,
             },
             cell=cell,
@@ -296,6 +299,14 @@ class Fit:
                 )
                 flags.append({"state": name, "flag": "rare", "why": why})
         return flags
+
+
+def _condition(gram: np.ndarray) -> float:
+    """The ratio of the extreme singular values of a symmetric matrix: the sizes of its eigenvalues."""
+    if not np.isfinite(gram).all():
+        return np.inf
+    sizes = np.abs(np.linalg.eigvalsh(gram))
+    return float(sizes.max() / sizes.min()) if sizes.min() > 0 else np.inf
 
 
 def _stationary(P: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ Hotelling's T^2 where groups are three times as many.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -98,10 +98,10 @@ def zero_order(
     """
     source = _Source.of(data, noise, population, replicates)
     whole = source.latent(source.total)
-    W = whitener(whole.mu, whole.c[0])
+    W = whitener(whole.mu, whole.c0)
 
     def contrasts(moments: Moments) -> np.ndarray:
-        return _directions(W.T @ source.latent(moments).c[1] @ W, against)
+        return _directions(W.T @ source.latent(moments).c1 @ W, against)
 
     z, spread = source.jackknife(contrasts)
     assumption = f"noise independent between steps, shares that do not drift; {source.groups_are}"
@@ -184,7 +184,7 @@ def stationarity(
     if not source.digest.profiles:
         raise InputError("there are no means by step in this digest; make it with Digest.of, or give counts")
     whole = source.latent(source.total)
-    W = whitener(whole.mu, whole.c[0])
+    W = whitener(whole.mu, whole.c0)
     if source.by_realization:
         return _combined(_between_realizations(source, W))
     return _combined(_within_few(source, W))
@@ -372,11 +372,11 @@ class _Source:
             return "realizations that are independent"
         return "blocks of time longer than the memory of the chain"
 
-    def latent(self, moments: Moments, profile: Profile | None = None) -> Latent:
+    def latent(self, moments: Moments, profile: Callable[[], Profile] | None = None) -> Latent:
         return latent(moments, self.resolved.noise, self.resolved.scale, profile=profile)
 
     def trajectory(self, profile: Profile) -> Trajectory:
-        path = self.latent(self.total, profile).trajectory
+        path = self.latent(self.total, lambda: profile).trajectory
         assert path is not None
         return path
 
@@ -401,7 +401,7 @@ def _pair(value: Any) -> tuple[Any, Any]:
 def mom_of_shares(x: Latent) -> np.ndarray:
     """mom without the variation of totals, which is noise in a closed population: then mu'P = mu'."""
     Q = _to_shares(x.mu)
-    return mom(replace(x, c=(x.c[0], Q @ x.c[1] @ Q.T, x.c[2])))
+    return mom(x.replaced(c1=Q @ x.c1 @ Q.T))
 
 
 #: Consistent and smooth, so that the jackknife holds.
@@ -415,7 +415,7 @@ class _Comparison:
         self.sources, self.estimate, self.against = sources, ESTIMATORS[estimator], against
         wholes = [s.latent(s.total) for s in sources]
         self.mu = np.mean([x.mu for x in wholes], axis=0)
-        self.W = whitener(self.mu, np.mean([x.c[0] for x in wholes], axis=0))
+        self.W = whitener(self.mu, np.mean([x.c0 for x in wholes], axis=0))
         self.population = float(np.mean([s.resolved.population for s in sources]))
         self.full = [self.estimate(x) for x in wholes]
         self.naive = [x.right for x in wholes]

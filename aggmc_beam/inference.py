@@ -7,21 +7,22 @@ of the chain.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import astuple
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, cached_property
 
 import numpy as np
 
 from aggmc_beam.errors import InputError
-from aggmc_beam.moments import PARTS, CoMoment, Counts, Moments, add_moments, stacked
+from aggmc_beam.moments import PARTS, CoMoment, Counts, Moments, add_moments, stacked, weighted_mean
 
 Statistic = Callable[[Moments], np.ndarray]
 
 
 def leave_one_out(parts: Sequence[Moments]) -> list[Moments]:
-    """For each part, the sum of all the others."""
+    """For each part, the sum of all the others. Products are summed when they are asked for, those of one lag
+    for all parts at once."""
     kinds = [_without_each([getattr(m, name) for m in parts]) for name in PARTS]
-    counts = _others(np.array([astuple(m.counts) for m in parts]))
+    counts = _others(np.array([list(vars(m.counts).values()) for m in parts]))
     inverse_weight = _others(np.array([m.inverse_weight for m in parts]))
     others = zip(*kinds, counts.tolist(), inverse_weight.tolist(), strict=True)
     return [
@@ -30,23 +31,52 @@ def leave_one_out(parts: Sequence[Moments]) -> list[Moments]:
     ]
 
 
+class _Rest(CoMoment):
+    """What is left without one part; its product is found when it is first asked for."""
+
+    def __init__(
+        self,
+        pairs: int,
+        weight: float,
+        left: np.ndarray,
+        right: np.ndarray,
+        product: Callable[[], np.ndarray],
+    ) -> None:
+        vars(self).update(pairs=pairs, weight=weight, left=left, right=right, find=product)
+
+    @cached_property
+    def product(self) -> np.ndarray:
+        return np.asarray(vars(self)["find"]())
+
+
 def _without_each(items: list[CoMoment]) -> list[CoMoment]:
     w, left, right = stacked(items)
-    whole = CoMoment.joined(left.shape[1], items)
-    # All products about one point can be added as they are.
-    a, b = left - whole.left, right - whole.right
-    products = np.array([item.product for item in items])
-    products += (w[:, None] * a)[:, :, None] * b[:, None, :]
-    products = _others(products)
+    # About one point, sums can be added as they are.
+    a0, b0 = weighted_mean(w, left), weighted_mean(w, right)
+    a, b = left - a0, right - b0
     pairs, weight = _others(np.array([item.pairs for item in items])), _others(w)
     share = np.divide(1.0, weight, out=np.zeros_like(weight), where=pairs > 0)[:, None]
-    a, b = _others(w[:, None] * a) * share, _others(w[:, None] * b) * share
-    products -= (weight[:, None] * a)[:, :, None] * b[:, None, :]
-    left, right = whole.left + a, whole.right + b
-    return [
-        CoMoment(int(n), float(weight[g]), left[g], right[g], products[g]) if n else CoMoment.zero(len(a[g]))
-        for g, n in enumerate(pairs)
-    ]
+    rest_a, rest_b = _others(w[:, None] * a) * share, _others(w[:, None] * b) * share
+
+    @cache
+    def products() -> np.ndarray:
+        found = np.empty((len(items), a.shape[1], b.shape[1]))
+        after = before = np.zeros(found.shape[1:])
+        # From both ends, as in `_others`, and one at a time, which stays in the processor's cache.
+        for g in reversed(range(len(items))):
+            found[g] = after
+            after = after + (items[g].product + np.outer(w[g] * a[g], b[g]))
+        for g, item in enumerate(items):
+            found[g] += before - np.outer(weight[g] * rest_a[g], rest_b[g])
+            before = before + (item.product + np.outer(w[g] * a[g], b[g]))
+        return found
+
+    def rest(g: int) -> CoMoment:
+        if not pairs[g]:
+            return CoMoment.zero(len(a0))
+        return _Rest(int(pairs[g]), float(weight[g]), a0 + rest_a[g], b0 + rest_b[g], lambda: products()[g])
+
+    return [rest(g) for g in range(len(items))]
 
 
 def _others(values: np.ndarray) -> np.ndarray:
@@ -62,7 +92,7 @@ def _others(values: np.ndarray) -> np.ndarray:
     return found
 
 
-def jackknife(full: np.ndarray, reduced: np.ndarray, share: np.ndarray) -> np.ndarray:
+def jackknife(full: np.ndarray, reduced: Iterable[np.ndarray], share: np.ndarray) -> np.ndarray:
     """Standard errors of `full` [...] from the estimates without each group, `reduced` [G, ...].
 
     `share` [G] is each group's part of the data; groups may differ in size (Busing, Meijer & van
@@ -76,14 +106,16 @@ def jackknife(full: np.ndarray, reduced: np.ndarray, share: np.ndarray) -> np.nd
     0.9129
     """
     held = share > 0  # a group without data tells nothing
-    reduced, share = reduced[held], share[held]
-    G = len(reduced)
+    rest, h = [x for x, used in zip(reduced, held, strict=True) if used], 1.0 / share[held]
+    G = len(rest)
     if G < 2:
         return np.full_like(np.asarray(full, float), np.nan)
-    h = (1.0 / share).reshape(-1, *[1] * np.ndim(full))
-    pseudo = h * full - (h - 1.0) * reduced
-    centre = G * full - ((1.0 - 1.0 / h) * reduced).sum(0)
-    return np.asarray(np.sqrt(((pseudo - centre) ** 2 / (h - 1.0)).mean(0)))
+    centre = G * full - sum((1.0 - 1.0 / h[g]) * rest[g] for g in range(G))
+    variance = np.zeros_like(centre)
+    for g in range(G):  # one at a time, which stays in the processor's cache
+        pseudo = h[g] * full - (h[g] - 1.0) * rest[g]
+        variance += (pseudo - centre) ** 2 / (h[g] - 1.0)
+    return np.asarray(np.sqrt(variance / G))
 
 
 def student_quantile(level: float, degrees: int) -> float:

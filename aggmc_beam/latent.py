@@ -8,7 +8,10 @@ that estimators see shares and never the population.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -29,30 +32,68 @@ class Trajectory:
 
 
 @dataclass(frozen=True, eq=False)
+class Undo:
+    """The way back from observed counts to true ones, y -> A^-1 (y - b), on the scale of one individual."""
+
+    inverse: np.ndarray
+    offset: np.ndarray
+    population: float
+    each_alone: bool
+    """Whether A is diagonal, as most noise is: then two products of matrices are saved."""
+
+    @classmethod
+    def of(cls, noise: Noise, S: int, population: float) -> Undo:
+        A = noise.matrix(S)
+        diagonal = A.diagonal()
+        each_alone = bool(diagonal.all()) and np.count_nonzero(A) == S
+        inverse = np.diag(1 / diagonal) if each_alone else np.linalg.inv(A)
+        return cls(inverse, noise.offset(S), population, each_alone)
+
+    @cached_property
+    def scale(self) -> np.ndarray:
+        factor = self.inverse.diagonal()
+        return np.asarray(np.outer(factor, factor) / self.population)
+
+    def covariance(self, observed: np.ndarray) -> np.ndarray:
+        if self.each_alone:
+            return np.asarray(observed * self.scale)
+        return np.asarray(self.inverse @ observed @ self.inverse.T) / self.population
+
+    def means(self, y: np.ndarray) -> np.ndarray:
+        centred = y - self.offset
+        return np.asarray(self.inverse.diagonal() * centred if self.each_alone else self.inverse @ centred)
+
+
 class Latent:
-    """Moments of the true counts, per individual.
+    """Moments of the true counts, per individual. Each is found when it is first asked for: an estimate
+    needs a few of them, and its jackknife the same few many times.
 
     mu [S]: shares over all records. left, right [S]: shares at the two ends of lag-1 pairs; both
-    equal mu where the chain is taken as stationary. c: for lag l, c[l] [S, S] estimates
-    Cov(n_t, n_t+l) / N, of which c[0] still carries the noise. gram, cross [S, S]: second moments
+    equal mu where the chain is taken as stationary. c0, c1, c2 [S, S] estimate
+    Cov(n_t, n_t+l) / N at lag l, of which c0 still carries the noise. gram, cross [S, S]: second moments
     of the pairs' left ends, and of left with right ends, not centred, over N; `arrivals` is the trace
     of that of right ends. V [S, S]: the noise
     covariance over N on the scale of n, or None where it is not known. `individuals` is the number
     of individual observations behind mu, sum of N over records; `numbers` the pairs at each lag.
     """
 
-    mu: np.ndarray
-    left: np.ndarray
-    right: np.ndarray
-    c: tuple[np.ndarray, np.ndarray, np.ndarray]
-    gram: np.ndarray
-    cross: np.ndarray
-    arrivals: float
-    V: np.ndarray | None
-    population: float
-    individuals: float
-    numbers: tuple[int, int, int]
-    trajectory: Trajectory | None = None
+    def __init__(
+        self,
+        moments: Moments,
+        noise: Noise,
+        undo: Undo,
+        centred: bool = False,
+        profile: Callable[[], Profile | None] | None = None,
+    ) -> None:
+        self._moments, self._noise, self._undo = moments, noise, undo
+        self._centred, self._profile = centred, profile
+        self.population = undo.population
+        self.individuals = moments.lag0.weight * undo.population
+        self.numbers = moments.records, moments.pairs, moments.lag2.pairs
+        self._mean = undo.means(moments.lag0.left)
+        self.mu = _shares(self._mean)
+        self.left = _shares(undo.means(moments.lag1.left)) if centred else self.mu
+        self.right = _shares(undo.means(moments.lag1.right)) if centred else self.mu
 
     @property
     def states(self) -> int:
@@ -66,18 +107,85 @@ class Latent:
     def pairs(self) -> int:
         return self.numbers[1]
 
+    @property
+    def c(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self.c0, self.c1, self.c2
+
+    @cached_property
+    def c0(self) -> np.ndarray:
+        return self._lagged(self._moments.lag0)
+
+    @cached_property
+    def c1(self) -> np.ndarray:
+        return self._lagged(self._moments.lag1)
+
+    @cached_property
+    def c2(self) -> np.ndarray:
+        return self._lagged(self._moments.lag2)
+
+    def _lagged(self, lag: CoMoment) -> np.ndarray:
+        if lag.pairs <= int(self._centred):
+            return np.full((self.states, self.states), np.nan)
+        if self._centred:
+            return self._undo.covariance(lag.product / (lag.pairs - 1))
+        centre = self._moments.lag0.left
+        products = lag.product_about(centre, centre)
+        products /= lag.pairs
+        return self._undo.covariance(products)
+
+    @cached_property
+    def gram(self) -> np.ndarray:
+        m, left = self._moments, self._undo.means(self._moments.lag1.left)
+        return self._undo.covariance(m.ends.product / m.pairs) + self._mass * np.outer(left, left)
+
+    @cached_property
+    def cross(self) -> np.ndarray:
+        m, undo = self._moments, self._undo
+        means = np.outer(undo.means(m.lag1.left), undo.means(m.lag1.right))
+        return undo.covariance(m.lag1.product / m.pairs) + self._mass * means
+
+    @cached_property
+    def arrivals(self) -> float:
+        m, right = self._moments, self._undo.means(self._moments.lag1.right)
+        return float(np.trace(self._undo.covariance(m.lag0.product / m.records)) + self._mass * right @ right)
+
+    @property
+    def _mass(self) -> float:
+        """The mean weight of a pair, on the scale of products of latent means."""
+        return self._moments.lag1.weight / self._moments.pairs / self.population
+
+    @cached_property
+    def V(self) -> np.ndarray | None:
+        # Additive noise on shares shrinks with 1/N_k.
+        fixed = self._noise.covariance(np.zeros_like(self._mean))
+        at_mean = self._noise.covariance(self._mean)
+        if fixed is None or at_mean is None:
+            return None
+        shrunk = fixed * (self._moments.inverse_weight / self.records)
+        return self._undo.covariance(shrunk + (at_mean - fixed))
+
+    @cached_property
+    def trajectory(self) -> Trajectory | None:
+        profile = None if self._profile is None else self._profile()
+        return None if profile is None else _trajectory(profile, self._undo)
+
+    def replaced(self, **values: Any) -> Latent:
+        """The same with some of its moments replaced."""
+        other = copy(self)
+        vars(other).update(values)
+        return other
+
     def restricted(self, keep: np.ndarray) -> Latent:
         """Only the states marked in `keep` [S]; meant for dropping states that nobody visits."""
-        square = np.ix_(keep, keep)
-        path = self.trajectory
-        return replace(
-            self,
-            mu=self.mu[keep],
-            left=self.left[keep],
-            right=self.right[keep],
-            c=tuple(x[square] for x in self.c),
-            gram=self.gram[square],
-            cross=self.cross[square],
+        if keep.all():
+            return self
+        square, path = np.ix_(keep, keep), self.trajectory
+        vectors = {name: getattr(self, name)[keep] for name in ("mu", "left", "right")}
+        matrices = {name: getattr(self, name)[square] for name in ("c0", "c1", "c2", "gram", "cross")}
+        return self.replaced(
+            **vectors,
+            **matrices,
+            arrivals=self.arrivals,
             V=None if self.V is None else self.V[square],
             trajectory=None if path is None else replace(path, shares=path.shares[:, keep]),
         )
@@ -89,7 +197,8 @@ def latent(
     population: float,
     *,
     centred: bool = False,
-    profile: Profile | None = None,
+    profile: Callable[[], Profile | None] | None = None,
+    undo: Undo | None = None,
 ) -> Latent:
     """Undo the noise model.
 
@@ -97,6 +206,8 @@ def latent(
     E[sum_k N_k (p - mu)(q - mu)'] is K times Cov(n, n')/N whatever the N_k.
     With `centred`, the two ends of pairs keep their own means and one degree of freedom is taken
     off; otherwise all are centred at the mean of all records, as in Algorithm 1.
+    `profile` is called for the step means where a trajectory is wanted. `undo` is that of the noise and
+    the population, if it was made already.
     """
     if moments.pairs < (2 if centred else 1):
         need = "two pairs" if centred else "one pair"
@@ -104,61 +215,12 @@ def latent(
             f"at least {need} of records one step apart are needed; there are {moments.pairs}. "
             "Give more steps, or more realizations"
         )
-    S = moments.states
-    A, b = noise.matrix(S), noise.offset(S)
-    diagonal = A.diagonal()
-    each_alone = bool(diagonal.all()) and np.count_nonzero(A) == S
-    inverse = np.diag(1 / diagonal) if each_alone else np.linalg.inv(A)
-    scale = np.outer(inverse.diagonal(), inverse.diagonal()) / population
-
-    def unmix(covariance: np.ndarray) -> np.ndarray:
-        if each_alone:  # as most noise is, and much quicker than the products
-            return covariance * scale
-        return np.asarray(inverse @ covariance @ inverse.T) / population
-
-    def means(y: np.ndarray) -> np.ndarray:
-        return np.asarray(inverse @ (y - b))
-
-    def lagged(lag: CoMoment) -> np.ndarray:
-        if lag.pairs <= int(centred):
-            return np.full((S, S), np.nan)
-        if centred:
-            return unmix(lag.product / (lag.pairs - 1))
-        centre = moments.lag0.left
-        return unmix(lag.product_about(centre, centre) / lag.pairs)
-
-    mean = means(moments.lag0.left)
-    left, right = means(moments.lag1.left), means(moments.lag1.right)
-    mass = moments.lag1.weight / moments.pairs / population
-    return Latent(
-        mu=_shares(mean),
-        left=_shares(left) if centred else _shares(mean),
-        right=_shares(right) if centred else _shares(mean),
-        c=(lagged(moments.lag0), lagged(moments.lag1), lagged(moments.lag2)),
-        gram=unmix(moments.ends.product / moments.pairs) + mass * np.outer(left, left),
-        cross=unmix(moments.lag1.product / moments.pairs) + mass * np.outer(left, right),
-        arrivals=float(np.trace(unmix(moments.lag0.product / moments.records)) + mass * right @ right),
-        V=_noise(moments, noise, mean, unmix),
-        population=population,
-        individuals=moments.lag0.weight * population,
-        numbers=(moments.records, moments.pairs, moments.lag2.pairs),
-        trajectory=None if profile is None else _trajectory(profile, inverse, b),
-    )
+    undo = Undo.of(noise, moments.states, population) if undo is None else undo
+    return Latent(moments, noise, undo, centred, profile)
 
 
-def _noise(
-    moments: Moments, noise: Noise, mean: np.ndarray, unmix: Callable[[np.ndarray], np.ndarray]
-) -> np.ndarray | None:
-    """The noise covariance of the latent scale; additive noise on shares shrinks with 1/N_k."""
-    fixed = noise.covariance(np.zeros_like(mean))
-    at_mean = noise.covariance(mean)
-    if fixed is None or at_mean is None:
-        return None
-    return unmix(fixed * (moments.inverse_weight / moments.records) + (at_mean - fixed))
-
-
-def _trajectory(profile: Profile, inverse: np.ndarray, b: np.ndarray) -> Trajectory:
-    counts = (profile.records - b) @ inverse.T
+def _trajectory(profile: Profile, undo: Undo) -> Trajectory:
+    counts = (profile.records - undo.offset) @ undo.inverse.T
     totals = counts.sum(1)
     seen = (profile.number[:, 0] > 0) & (totals > 0)  # a step at which nobody was counted has no shares
     weight, shares = profile.weight[seen, 0] * totals[seen], counts[seen] / totals[seen, None]
@@ -188,4 +250,4 @@ def closed(x: Latent) -> Latent:
         totals[0] = totals[1]  # lag 0 carries noise of unknown size
     both = np.outer(x.left, x.right)
     c0, c1, c2 = (c - f * both for c, f in zip(x.c, totals, strict=True))
-    return replace(x, c=(c0, c1, c2))
+    return x.replaced(c0=c0, c1=c1, c2=c2)

@@ -74,8 +74,7 @@ class CoMoment:
         if len(items) < 2:
             return items[0] if items else cls.zero(S)
         w, left, right = stacked(items)
-        total = float(w.sum())
-        a, b = (means[0] + w @ (means - means[0]) / total for means in (left, right))
+        total, a, b = float(w.sum()), weighted_mean(w, left), weighted_mean(w, right)
         product = (w[:, None] * (left - a)).T @ (right - b)
         for item in items:
             product += item.product
@@ -83,7 +82,9 @@ class CoMoment:
 
     def product_about(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """sum w (x - left)(y - right)' about any two points."""
-        return self.product + self.weight * np.outer(self.left - left, self.right - right)
+        found = np.outer(self.weight * (self.left - left), self.right - right)
+        found += self.product
+        return found
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, CoMoment):
@@ -185,8 +186,7 @@ class Moments:
 
     @classmethod
     def from_bytes(cls, data: bytes, source: str = "these bytes") -> Moments:
-        meta, arrays = storage.unpack(data, KIND, source)
-        with storage.refusing(source):
+        with storage.unpacked(data, KIND, source) as (meta, arrays):
             [found] = unpack_moments(arrays, states_in(meta))
         return found
 
@@ -204,6 +204,12 @@ def stacked(items: Sequence[CoMoment]) -> tuple[np.ndarray, np.ndarray, np.ndarr
     """Weights [G] and means [G, S] of left and right ends."""
     w = np.array([item.weight for item in items])
     return w, np.array([item.left for item in items]), np.array([item.right for item in items])
+
+
+def weighted_mean(w: np.ndarray, means: np.ndarray) -> np.ndarray:
+    """[S] of means [G, S] with weights [G], about one of them, so that large ones keep their digits."""
+    anchor = means[np.argmax(w > 0)]
+    return np.asarray(anchor + w @ (means - anchor) / w.sum()) if w.any() else anchor
 
 
 def add_moments(S: int, items: Iterable[Moments]) -> Moments:

@@ -96,8 +96,7 @@ class Saved:
 
     @classmethod
     def from_bytes(cls, data: bytes, source: str = "these bytes") -> Saved:
-        meta, arrays = storage.unpack(data, KIND, source)
-        with storage.refusing(source):
+        with storage.unpacked(data, KIND, source) as (meta, arrays):
             return cls._of(meta, arrays)
 
     @classmethod

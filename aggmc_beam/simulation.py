@@ -187,6 +187,8 @@ def _gth(P: FloatArray) -> FloatArray:
 def _recurrent_classes(P: FloatArray) -> list[IntArray]:
     reaches = (P > 0) | np.eye(len(P), dtype=bool)
     for _ in range(max(1, int(np.ceil(np.log2(len(P)))))):
+        if reaches.all():
+            return [np.arange(len(P))]
         reaches = (reaches.astype(np.float32) @ reaches.astype(np.float32)) > 0
     # Recurrent: everything that i reaches leads back to i.
     recurrent = (reaches <= reaches.T).all(axis=1)

@@ -13,6 +13,7 @@ import os
 import struct
 import tempfile
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,10 +34,10 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def pack(kind: str, meta: Mapping[str, Any], arrays: Arrays) -> bytes:
-    """Bytes that `unpack` turns back into the same `meta` and `arrays` (float64 or int64).
+    """Bytes that `unpacked` turns back into the same `meta` and `arrays` (float64 or int64).
 
-    >>> meta, arrays = unpack(pack("demo", {"S": 2}, {"x": np.eye(2)}), "demo")
-    >>> meta["S"], float(arrays["x"].trace())
+    >>> with unpacked(pack("demo", {"S": 2}, {"x": np.eye(2)}), "demo") as (meta, arrays):
+    ...     meta["S"], float(arrays["x"].trace())
     (2, 2.0)
     """
     listing, chunks = [], []
@@ -51,48 +52,75 @@ def pack(kind: str, meta: Mapping[str, Any], arrays: Arrays) -> bytes:
     return body + hashlib.sha256(body).digest()
 
 
-def unpack(
+@contextmanager
+def unpacked(
     data: bytes, kind: str, source: str = "these bytes"
-) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The `meta` and `arrays` given to `pack`; `InputError` if damaged, foreign or of another kind."""
-    header, arrays = _parse(data, source)
-    if header["kind"] != kind:
-        raise InputError(f"{source} holds {header['kind']!r}, but {kind!r} is needed here")
-    return header["meta"], arrays
+) -> Iterator[tuple[dict[str, Any], dict[str, np.ndarray]]]:
+    """The `meta` and `arrays` given to `pack`, to be taken apart in the block of a `with`.
+
+    Bytes that are damaged, foreign or of another kind are an `InputError`, and so is what goes wrong in the
+    block. The checksum is found meanwhile: what the block makes may be used once the block has ended.
+    """
+    body = _body(data, source)
+    with ThreadPoolExecutor(1) as pool:
+        sound = pool.submit(_check, data, source)
+        try:
+            header, offset = _header(body, source)
+            if header["kind"] != kind:
+                raise InputError(f"{source} holds {header['kind']!r}, but {kind!r} is needed here")
+            with refusing(source):
+                yield header["meta"], _arrays(body, header["arrays"], offset)
+        finally:
+            sound.result()  # damage comes before all that it may have led to
 
 
 def kind_of(data: bytes, source: str = "these bytes") -> str:
-    """Which kind of value is stored, after the checksum has been checked."""
-    return str(_parse(data, source)[0]["kind"])
+    """Which kind of value is stored, by the header alone: `unpacked` checks the rest."""
+    try:
+        return str(_header(_body(data, source), source)[0]["kind"])
+    except InputError:
+        _check(data, source)
+        raise
 
 
-def _parse(data: bytes, source: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def _body(data: bytes, source: str) -> memoryview:
+    """All but the checksum."""
     if len(data) < _PREFIX.size + _DIGEST_BYTES or data[: len(MAGIC)] != MAGIC:
         raise InputError(
             f"{source} is not an aggmc file; give one that was written by save() or by a run with "
             "output.moments"
         )
-    body, digest = memoryview(data)[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
-    _, version, length = _PREFIX.unpack_from(body)
-    if hashlib.sha256(body).digest() != digest:
+    return memoryview(data)[:-_DIGEST_BYTES]
+
+
+def _check(data: bytes, source: str) -> None:
+    if hashlib.sha256(_body(data, source)).digest() != data[-_DIGEST_BYTES:]:
         raise InputError(f"{source} is damaged: its checksum does not match; restore or recompute it")
+
+
+def _header(body: memoryview, source: str) -> tuple[dict[str, Any], int]:
+    """The header, and where the arrays begin."""
+    _, version, length = _PREFIX.unpack_from(body)
     if version != VERSION:
         raise InputError(
             f"{source} has format version {version}, this release reads {VERSION}; "
             "read it with the release that wrote it"
         )
+    offset = _PREFIX.size + length
     with refusing(source):
-        return _contents(body, _PREFIX.size + length)
+        if offset > len(body):
+            raise InputError("its header is longer than the file")
+        header = json.loads(bytes(body[_PREFIX.size : offset]))
+        if not isinstance(header["meta"], dict) or not isinstance(header["kind"], str):
+            raise InputError("its header describes nothing")
+    return header, offset
 
 
-def _contents(body: memoryview, offset: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Header and arrays. A checksum proves that nothing was damaged, not that the writer meant well:
-    every length is compared with the bytes that are there before anything of that size is made."""
-    if offset > len(body):
-        raise InputError("its header is longer than the file")
-    header = json.loads(bytes(body[_PREFIX.size : offset]))
+def _arrays(body: memoryview, listing: Any, offset: int) -> dict[str, np.ndarray]:
+    """A checksum proves that nothing was damaged, not that the writer meant well: every length is compared
+    with the bytes that are there before anything of that size is made."""
     arrays = {}
-    for name, dtype, shape in header["arrays"]:
+    for name, dtype, shape in listing:
         if dtype not in _DTYPES or not all(type(n) is int and n >= 0 for n in shape):
             raise InputError(f"array {name!r} has type {dtype!r} and shape {shape!r}")
         size = 8 * math.prod(shape)
@@ -102,9 +130,7 @@ def _contents(body: memoryview, offset: int) -> tuple[dict[str, Any], dict[str, 
         offset += size
     if offset != len(body):
         raise InputError(f"{len(body) - offset} bytes at its end belong to no array")
-    if not isinstance(header["meta"], dict) or not isinstance(header["kind"], str):
-        raise InputError("its header describes nothing")
-    return header, arrays
+    return arrays
 
 
 @contextmanager

@@ -55,14 +55,15 @@ class Steps:
             parts.append((start, stop))
         return parts
 
-    def add(self, start: int, stop: int) -> None:
-        """Add [start, stop], joining it with every interval that it meets or touches."""
+    def add(self, start: int, stop: int) -> tuple[int, int]:
+        """Add [start, stop], joined with every interval that it meets or touches; the one that results."""
         i = bisect_left(self.stops, start - 1)
         j = bisect_right(self.starts, stop + 1)
         if i < j:
             start, stop = min(start, self.starts[i]), max(stop, self.stops[j - 1])
         self.starts[i:j] = [start]
         self.stops[i:j] = [stop]
+        return start, stop
 
 
 @dataclass
@@ -115,20 +116,21 @@ class Track:
 
     def take_one(self, t: int, values: np.ndarray, weight: float | None) -> tuple[Block, Counts]:
         """`take` of a single record, as they come in a stream: values [1, S] that are finite."""
-        if t in self.covered:
+        covered, rows = self.covered, self.open
+        if covered.holds(t, t):
             none = np.zeros(0, np.int64)
-            return Block(values[:0], none, None, None if weight is None else np.zeros(0)), Counts(
-                duplicates=1
-            )
-        counts = Counts(int(not self.covered.starts))
-        known = [(s, self.open[s]) for s in (t - 2, t - 1, t + 1, t + 2) if s in self.open]
-        block = _with_neighbours(t, values, weight, known)
-        self.covered.add(t, t)
-        if self._is_open(t):
-            self.open[t] = Row(values[0].copy(), 1.0 if weight is None else weight)
-        for s, _ in known:
-            if not self._is_open(s):
-                del self.open[s]
+            return Block(values[:0], none, None, None if weight is None else np.zeros(0)), _DUPLICATE
+        counts = _NOTHING if covered.starts else _FIRST
+        before, after = [s for s in (t - 2, t - 1) if s in rows], [s for s in (t + 1, t + 2) if s in rows]
+        row = Row(values[0].copy(), 1.0 if weight is None else weight)
+        among = [*(rows[s] for s in before), row, *(rows[s] for s in after)]
+        block = _with_neighbours(values, weight, [*before, t, *after], among, len(before))
+        start, stop = covered.add(t, t)
+        if not start + 2 <= t <= stop - 2:
+            rows[t] = row
+        for s in (*before, *after):
+            if start + 2 <= s <= stop - 2:
+                del rows[s]
         return block, counts
 
     def _join(
@@ -181,22 +183,29 @@ class Track:
         return not self.covered.holds(t - 2, t + 2)
 
 
-def _with_neighbours(t: int, values: np.ndarray, weight: float | None, known: list[tuple[int, Row]]) -> Block:
-    """A new record among older ones, in order of time."""
-    if not known:
-        return Block(values, np.array([t]), None, None if weight is None else np.array([weight]))
-    at = sum(s < t for s, _ in known)
-    rows = [row.values for _, row in known]
-    weights = [row.weight for _, row in known]
-    times, marks = [s for s, _ in known], [1] * len(known)
-    rows.insert(at, values[0])
-    times.insert(at, t)
-    marks.insert(at, 0)
-    weighted = weight is not None or any(w != 1.0 for w in weights)
-    weights.insert(at, 1.0 if weight is None else weight)
-    return Block(
-        np.array(rows), np.array(times), None, np.array(weights) if weighted else None, np.array(marks)
-    )
+def _with_neighbours(
+    values: np.ndarray, weight: float | None, times: list[int], rows: list[Row], at: int
+) -> Block:
+    """A new record among older ones, in order of time; it is the one at place `at`."""
+    n = len(rows)
+    if n == 1:
+        return Block(values, np.array(times), None, None if weight is None else np.array([weight]))
+    weights = None
+    if weight is not None or any(row.weight != 1.0 for row in rows):
+        weights = np.array([row.weight for row in rows])
+    return Block(np.array([row.values for row in rows]), np.array(times), None, weights, _MARKS[n, at])
+
+
+def _marks(n: int, at: int) -> np.ndarray:
+    """Which of n rows is new: the one at place `at`. Shared by all blocks, so not to be written to."""
+    marks = np.ones(n, np.int64)
+    marks[at] = 0
+    marks.flags.writeable = False
+    return marks
+
+
+_MARKS = {(n, at): _marks(n, at) for n in range(2, 6) for at in range(n)}
+_NOTHING, _FIRST, _DUPLICATE = Counts(), Counts(realizations=1), Counts(duplicates=1)
 
 
 def _runs(time: np.ndarray) -> list[tuple[int, int]]:

@@ -1,10 +1,15 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from oracle import assert_same_moments
 
 import aggmc_beam as am
+from aggmc_beam.celldata import Data
 from aggmc_beam.digest import add_moments
+from aggmc_beam.fitting import Fit, Settings
 from aggmc_beam.inference import jackknife, leave_one_out, student_quantile
+from aggmc_beam.moments import CoMoment
 
 NOISE = am.Binomial(0.5)
 
@@ -14,6 +19,25 @@ def test_leaving_one_out_is_the_sum_of_the_others():
     parts = [am.Moments.of(y[k : k + 1]) for k in range(5)]
     for g, found in enumerate(leave_one_out(parts)):
         assert_same_moments(found, add_moments(3, parts[:g] + parts[g + 1 :]))
+
+
+class Unwanted(CoMoment):
+    """Its product must not be asked for."""
+
+    def __getattribute__(self, name):
+        assert name != "product"
+        return super().__getattribute__(name)
+
+
+def test_the_errors_of_mom_need_no_products_but_those_of_lag_1():
+    y, _ = am.simulate(states=3, steps=20, realizations=30, noise=NOISE, seed=1)
+    digest = am.Digest.of(y)
+    parts = dict(enumerate(digest.parts.values()))
+    fit = Fit(digest, Settings(NOISE, 100.0, "mom"))
+    whole = Data(fit, parts, {})
+    bare = {r: replace(m, lag2=Unwanted(*vars(m.lag2).values())) for r, m in parts.items()}
+    found = Data(fit, bare, {}, whole.total).errors(whole.point())
+    np.testing.assert_array_equal(found[0], whole.errors(whole.point())[0])
 
 
 def test_the_jackknife_of_a_mean_is_its_textbook_error_also_for_unequal_groups():

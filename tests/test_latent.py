@@ -78,3 +78,10 @@ def test_too_few_pairs_and_empty_counts_are_refused():
         latent(am.Moments.zero(2), am.Exact(), 10)
     with pytest.raises(am.InputError, match="must be positive"):
         am.estimate(np.zeros((1, 5, 2)), population=10, noise=am.Binomial(0.5))
+
+
+def test_the_condition_is_that_of_the_second_moments_of_left_ends():
+    y, _ = am.simulate(states=4, steps=50, realizations=20, noise=am.Binomial(0.5), seed=2)
+    found = am.estimate(y, noise=am.Binomial(0.5), population=100, estimator="mom")
+    gram = latent(am.Moments.of(y), am.Binomial(0.5), 100).gram
+    assert found.diagnostics["condition"] == pytest.approx(np.linalg.cond(gram), rel=1e-9)

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -123,7 +121,7 @@ def test_a_parametric_fit_recovers_its_own_coefficients():
     for matrix in P:
         mu = np.array([0.5, 0.3, 0.2])
         c1 = np.diag(mu) @ matrix - np.outer(mu, mu @ matrix)
-        steps.append(replace(base, left=mu, right=mu @ matrix, c=(base.c[0], c1, base.c[2])))
+        steps.append(base.replaced(left=mu, right=mu @ matrix, c1=c1))
     np.testing.assert_allclose(mom(steps[0]), P[0], atol=1e-12)
     for weighting in ("plain", "shares"):
         fit = ParametricFit(Z, weighting)

@@ -40,6 +40,16 @@ def test_truncated_and_foreign_files_are_refused_by_name(digest, tmp_path, lengt
         am.Moments.load(tmp_path / "nowhere")
 
 
+def test_damage_is_told_before_what_it_led_to(digest, tmp_path):
+    data = bytearray(digest.to_bytes())
+    data[20] ^= 1  # in the header, which is not JSON any more
+    path = tmp_path / "flipped.moments"
+    path.write_bytes(data)
+    for read in (am.Digest.load, am.Moments.load, am.estimate):
+        with pytest.raises(am.InputError, match=r"flipped.moments is damaged: its checksum"):
+            read(path)
+
+
 def test_a_file_of_another_kind_is_refused(digest):
     with pytest.raises(am.InputError, match="holds 'digest', but 'moments'"):
         am.Moments.from_bytes(digest.to_bytes())

@@ -28,6 +28,7 @@ from aggmc_beam.noise import Exact
 from aggmc_beam.records import Record, as_row, realization_number
 from aggmc_beam.track import Track
 
+NOTHING = Counts()
 FORGOTTEN = "it came too late: its realization had been silent for stream.state_ttl and was forgotten"
 
 
@@ -63,15 +64,16 @@ class Pair(beam.DoFn):  # type: ignore[misc]
         expiry: Any = beam.DoFn.TimerParam(EXPIRY),
     ) -> Iterator[Any]:
         _, record = element
-        known = state.read()
+        known, now = state.read(), at.micros
         if known is None or known.track is None:
             # One timer at a time: when it fires, it is set anew if the realization was heard of since.
-            expiry.set(Timestamp(micros=at.micros + self.ttl))
-        known = known or Known(at.micros)
-        known.newest = max(known.newest, at.micros)
-        key = group_key(record.group)
+            expiry.set(Timestamp(micros=now + self.ttl))
+        if known is None:
+            known = Known(now)
+        elif known.newest < now:
+            known.newest = now
         delta, why = self._taken(known, record)
-        yield key, delta
+        yield group_key(record.group), delta
         if why is not None:
             yield beam.pvalue.TaggedOutput(REJECTED, rejection(as_row(record, self.plan.schema), why))
         state.write(known)
@@ -92,12 +94,12 @@ class Pair(beam.DoFn):  # type: ignore[misc]
         if known.track is None:
             known.track = Track(S)
         values, weight = self._values(record, N)
-        before = known.track.open.get(record.time)
         delta = self._delta(known.track, record, values, weight)
         if met and N is not None:
             delta = replace(delta, populations=(1.0, N, N, N))
         if delta.counts.duplicates:
             counter("duplicates").inc()
+            before = known.track.open.get(record.time)
             if before is not None and not np.array_equal(before.values, values[0]):
                 counter("conflicting").inc()
                 return delta, CONFLICT
@@ -148,17 +150,19 @@ class Pair(beam.DoFn):  # type: ignore[misc]
 
     def _delta(self, track: Track, record: Record, values: np.ndarray, weight: float | None) -> Delta:
         block, counts = track.take_one(record.time, values, weight)
-        settled = np.zeros(len(block.time), np.int64) if block.settled is None else block.settled
+        n = len(block.time)
+        settled = np.zeros(n, np.int64) if block.settled is None else block.settled
+        about = np.array([realization_number(record.realization), n, counts.realizations], np.int64)
         return Delta(
-            np.array([realization_number(record.realization)]),
-            np.array([len(block.time)]),
-            np.array([counts.realizations]),
+            about[:1],
+            about[1:2],
+            about[2:],
             block.time,
             block.values,
             settled,
             block.weight,
             # A realization is counted with the record that is its first.
-            Counts(duplicates=counts.duplicates),
+            counts if counts.duplicates else NOTHING,
             payloads=(json.dumps(as_row(record, self.plan.schema)),) if self.closing else (),
         )
 

@@ -105,7 +105,7 @@ def noise_at_lag0(x: Latent, mu: np.ndarray, lag0: Lag0) -> np.ndarray:
         if x.V is None:
             raise InputError("the noise covariance is not known; give it with the noise model")
         return x.V
-    excess = x.c[0] - np.diag(mu) + np.outer(mu, mu)
+    excess = x.c0 - np.diag(mu) + np.outer(mu, mu)
     if lag0 == "diagonal":
         return np.diag(np.maximum(np.diag(excess), 0.0))
     return positive_part(excess)
@@ -114,7 +114,7 @@ def noise_at_lag0(x: Latent, mu: np.ndarray, lag0: Lag0) -> np.ndarray:
 def varying_basis(x: Latent) -> np.ndarray:
     """The identity, or an orthonormal basis of the complement of 1 if the total is constant."""
     S = x.states
-    if x.c[0].sum() > 1e-6 * np.trace(x.c[0]) or S == 1:
+    if x.c0.sum() > 1e-6 * np.trace(x.c0) or S == 1:
         return np.eye(S)
     return np.linalg.qr(np.column_stack([np.ones(S), np.eye(S)[:, 1:]]))[0][:, 1:]
 

@@ -39,7 +39,7 @@ def noise_test(x: Latent, P: np.ndarray, assumed: Lag0) -> NoiseTest:
     k = basis.shape[1]
     used = np.ones((1, k, k)) if assumed == "known" else 1.0 - np.eye(k)[None]
     degrees = k * (k + 1) // 2 if assumed == "known" else k * (k - 1) // 2
-    residual = x.c[0] - np.diag(mu) + np.outer(mu, mu) - V
+    residual = x.c0 - np.diag(mu) + np.outer(mu, mu) - V
     r = (basis.T @ residual @ basis)[None] * used * np.sqrt(x.records)
     spectrum = Spectrum(P, mu, V, basis, 0)
     weighted = conjugate_gradients(

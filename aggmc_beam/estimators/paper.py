@@ -24,14 +24,15 @@ def mom(x: Latent) -> np.ndarray:
 
 def divide_rows(M: np.ndarray, mass: np.ndarray) -> np.ndarray:
     """diag(mass)^-1 M, with NaN rows where there is no mass."""
-    out = np.full_like(M, np.nan)
-    np.divide(M, mass[:, None], out=out, where=mass[:, None] != 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        out = np.asarray(M / mass[:, None])
+    out[mass == 0] = np.nan
     return out
 
 
 def pairwise(x: Latent) -> np.ndarray:
     """The pairwise marginals mu_t,t+1(i, j) = P(x_t = i, x_t+1 = j) (Proposition 1)."""
-    return np.asarray(x.c[1] + np.outer(x.left, x.right))
+    return np.asarray(x.c1 + np.outer(x.left, x.right))
 
 
 def cls(x: Latent) -> np.ndarray:

@@ -55,4 +55,4 @@ def ridge_precision(x: Latent, mu: np.ndarray, c1: np.ndarray) -> np.ndarray:
 
 def lag0_scale(x: Latent, mu: np.ndarray) -> np.ndarray:
     """diag c0, at least that of counts without noise: c1_ij has variance near a_i a_j / n1."""
-    return np.asarray(np.maximum(np.diag(x.c[0]), mu * (1 - mu)))
+    return np.asarray(np.maximum(np.diag(x.c0), mu * (1 - mu)))

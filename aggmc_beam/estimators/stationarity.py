@@ -102,7 +102,7 @@ def long_run_variance(x: Latent, P: np.ndarray, mu: np.ndarray) -> np.ndarray:
     radius = np.abs(np.linalg.eigvals(Q)).max()
     Q = Q * min(1.0, 0.98 / max(radius, 1e-300))
     carried = mu[:, None] * Q @ np.linalg.inv(np.eye(len(Q)) - Q)
-    return np.asarray(np.maximum(np.diag(x.c[0] + carried + carried.T), 1e-12))
+    return np.asarray(np.maximum(np.diag(x.c0 + carried + carried.T), 1e-12))
 
 
 def implied_bias(x: Latent, profile: Profile) -> float:
@@ -115,7 +115,7 @@ def implied_bias(x: Latent, profile: Profile) -> float:
     a = path.shares[consecutive] - x.mu
     b = path.shares[consecutive + 1] - x.mu
     per_step = path.weight.mean()
-    moved = (a.T @ b / len(a) - x.c[1] / per_step) * x.individuals / x.records
+    moved = (a.T @ b / len(a) - x.c1 / per_step) * x.individuals / x.records
     seen = x.mu > 0
     return float(np.sqrt(np.mean((moved[seen] / x.mu[seen, None]) ** 2)))
 
@@ -139,7 +139,7 @@ def detrend(moments: Moments, profile: Profile, degree: int) -> tuple[Moments, P
         L, R = profile.kind(left), profile.kind(right)
         moved = (w * (L - co.left)).T @ (R - co.right)
         off = (w * (L - trend(steps))).T @ (R - trend(steps + right_lag))
-        return replace(co, left=overall, right=overall, product=co.product - moved + off)
+        return CoMoment(co.pairs, co.weight, overall, overall, co.product - moved + off)
 
     shifts = [0, *SHIFT]  # RECORDS, LEFT1, ...
     means = np.stack([profile.kind(kind) - trend(steps + by) + overall for kind, by in enumerate(shifts)], 1)

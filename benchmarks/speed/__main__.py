@@ -34,7 +34,6 @@ def main() -> None:
             for row in importlib.import_module(f"benchmarks.speed.{name}").cases(bench):
                 rows.append(row)
                 print(table.markdown([row], {**ABOUT}).splitlines()[2], flush=True)
-            bench.forget()
             # What was measured is kept also if the rest is not waited for.
             table.save(rows, ABOUT, bench, options.json)
             if options.write:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -39,23 +39,13 @@ class Data:
     def states(self) -> list[str]:
         return [f"s{i}" for i in range(self.S)]
 
-    @cached_property
+    @property
     def counts(self) -> np.ndarray:
-        """[K, T, S] counts of a process with some memory, so that the lag's direction matters."""
-        rng = np.random.default_rng([SEED, self.K, self.T, self.S])
-        y = rng.integers(0, 100, (self.K, self.T, self.S), dtype=np.int16)
-        y[:, 1:, 1:] += y[:, :-1, :-1] // 4
-        return y
+        return drawn(self.K, self.T, self.S)
 
-    @cached_property
+    @property
     def sums(self) -> Sums:
-        """From the definition, step by step; whole numbers, so that nothing is rounded."""
-        y = self.counts
-        cross = np.zeros((self.S, self.S))
-        for t in range(self.T - 1):
-            cross += y[:, t].astype(float).T @ y[:, t + 1].astype(float)
-        total = sum(y[:, t].sum(0, dtype=np.int64) for t in range(self.T))
-        return Sums(self.K * (self.T - 1), total / self.records, cross)
+        return summed(self.K, self.T, self.S)
 
     def path(self, layout: str = "parquet") -> Path:
         """The file in a layout: a column per state, lists, a row per state, CSV or JSON lines."""
@@ -107,6 +97,26 @@ class Data:
         states = pl.Series("state", self.states * self.records)
         frame = pl.DataFrame(keys).with_columns(states, pl.Series("count", self._values().ravel()))
         frame.write_parquet(path)
+
+
+@lru_cache(1)
+def drawn(K: int, T: int, S: int) -> np.ndarray:
+    """[K, T, S] counts of a process with some memory, so that the lag's direction matters. The last are kept,
+    since their sums, files and orders are asked for one after the other."""
+    y = np.random.default_rng([SEED, K, T, S]).integers(0, 100, (K, T, S), dtype=np.int16)
+    y[:, 1:, 1:] += y[:, :-1, :-1] // 4
+    return y
+
+
+@cache
+def summed(K: int, T: int, S: int) -> Sums:
+    """From the definition, one realization after the other; whole numbers, so that nothing is rounded."""
+    total, cross = np.zeros(S), np.zeros((S, S))
+    for part in drawn(K, T, S):
+        y = part.astype(float)
+        total += y.sum(0)
+        cross += y[:-1].T @ y[1:]
+    return Sums(K * (T - 1), total / (K * T), cross)
 
 
 def wrong(found: Sums, right: Sums) -> str | None:

@@ -23,4 +23,3 @@ def cases(bench: Bench) -> Iterator[Row]:
         for layout, (name, times) in GOALS.items():
             what = f"{name} / Parquet with a column per state"
             yield Row(what, data.name, f"<= {times}", ratio(best[layout], best["parquet"]))
-        bench.forget()

@@ -25,4 +25,3 @@ def cases(bench: Bench) -> Iterator[Row]:
         case = f"{few.name} to {many.name}"
         grown = ratio(times[1], times[0])
         yield Row(f"growth of time, {what}", case, f"<= {most}", grown, note=f"(expected {least} to {most})")
-        bench.forget()
