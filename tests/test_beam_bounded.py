@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from aggmc_beam.beam import run as beam_run
+from aggmc_beam.beam import small
 from aggmc_beam.cli import main
 from aggmc_beam.config import read_config
 from aggmc_beam.errors import InputError
@@ -17,6 +18,14 @@ from aggmc_beam.local import output
 from aggmc_beam.local import run as run_locally
 
 TWO_WORKERS = ["--runner=FnApiRunner", "--direct_num_workers=2"]
+
+
+@pytest.fixture(autouse=True, params=["at once", "spread"])
+def road(request, monkeypatch):
+    """Small input is read by one worker, unless this is forbidden."""
+    if request.param == "spread":
+        monkeypatch.setattr(small, "SMALL", -1)
+    return request.param
 
 
 def lines(path):
@@ -172,10 +181,11 @@ def test_whole_realizations_take_the_fast_road_where_they_are_read_and_where_the
 
 @pytest.mark.parametrize("chain", ["per-step", "window"])
 def test_pieces_that_follow_each_other_are_joined_and_those_that_overlap_meet(chain, tmp_path, monkeypatch):
-    from aggmc_beam.beam import files, reading
+    from aggmc_beam.beam import files, reading, summing
 
     monkeypatch.setattr(files, "PIECE", 3 * 100)
     monkeypatch.setattr(reading, "OPEN", 60)
+    monkeypatch.setattr(summing, "OPEN", 60)
     frame = frames.wide(gappy(K=30, T=40))
     again = frame.filter((pl.col("realization") == 3) & pl.col("time").is_between(10, 12))
     wrong = again.with_columns(pl.col("work") + 1)

@@ -40,8 +40,10 @@ def encode(kind: int, meta: Any, *arrays: np.ndarray) -> bytes:
     return b"".join(parts)
 
 
-def decode(data: bytes, kind: int) -> tuple[Any, list[np.ndarray]]:
+def decode(data: bytes, kind: int, narrow: bool = False) -> tuple[Any, list[np.ndarray]]:
     """What was given to `encode`; `InputError` for another version or kind, and for damaged bytes.
+
+    With `narrow`, integers stay in the form in which they are stored, and are not copied.
 
     Every length is compared with the bytes that are left before anything of that size is made.
     """
@@ -56,14 +58,14 @@ def decode(data: bytes, kind: int) -> tuple[Any, list[np.ndarray]]:
         number, at = _read_varint(data, at + size)
         arrays = []
         for _ in range(number):
-            array, at = _read_array(data, at)
+            array, at = _read_array(data, at, narrow)
             arrays.append(array)
         if at != len(data):
             raise InputError(f"it has {len(data)} bytes where {at} were written")
     return meta, arrays
 
 
-def _read_array(data: bytes, at: int) -> tuple[np.ndarray, int]:
+def _read_array(data: bytes, at: int, narrow: bool) -> tuple[np.ndarray, int]:
     form, ndim = data[at], data[at + 1]
     at += 2
     shape = []
@@ -78,7 +80,9 @@ def _read_array(data: bytes, at: int) -> tuple[np.ndarray, int]:
         raise InputError("it holds an array that is longer than all its bytes")
     found = np.frombuffer(data, stored, count, at).reshape(shape)
     integers = form < _WHOLE and stored.kind == "i"
-    return found.astype(np.int64 if integers else np.float64), at + count * stored.itemsize
+    if not (narrow and integers):
+        found = found.astype(np.int64 if integers else np.float64)
+    return found, at + count * stored.itemsize
 
 
 def _bytes(array: np.ndarray) -> Any:
@@ -89,7 +93,8 @@ def _bytes(array: np.ndarray) -> Any:
 def _narrow(array: np.ndarray) -> tuple[int, np.ndarray]:
     """The narrowest exact form; those from `_WHOLE` on are whole numbers that were floats."""
     floats = array.dtype.kind == "f"
-    array = array.astype(np.float64 if floats else np.int64, copy=False)
+    if floats or array.dtype not in _DTYPES:
+        array = array.astype(np.float64 if floats else np.int64, copy=False)
     low: Any = 0
     high: Any = 0
     if 0 < array.size <= _SMALL:
@@ -103,11 +108,11 @@ def _narrow(array: np.ndarray) -> tuple[int, np.ndarray]:
         low, high = array.min(), array.max()
     for form, bits in enumerate((8, 16, 32)):
         if -(1 << (bits - 1)) <= low and high < 1 << (bits - 1):  # False for NaN
-            packed = array.astype(_DTYPES[form])
+            packed = array.astype(_DTYPES[form], copy=False)
             if not floats:
                 return form, packed
             return (_WHOLE + form, packed) if (packed == array).all() else (4, array)
-    return (4, array) if floats else (3, array)
+    return (4, array) if floats else (3, array.astype(np.int64, copy=False))
 
 
 def _varint(n: int) -> bytes:

@@ -6,6 +6,7 @@ import functools
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
 from apache_beam import coders
 
 from aggmc_beam.beam import codec, known
@@ -63,18 +64,28 @@ class BatchCoder(_Coder):
     of = Batch
 
     def encode(self, value: Batch) -> bytes:
+        """Values row by row or column by column, as they lie in memory."""
+        by_column = value.values.flags.f_contiguous and not value.values.flags.c_contiguous
         meta = [list(value.group), list(value.names), value.population is not None, value.state is not None]
-        if value.place is None:
-            meta.append(False)
+        if by_column or value.place is None:
+            meta.append(value.place is not None)
+        if by_column:
+            meta.append(True)
         more = [a for a in (value.place, value.population, value.state) if a is not None]
-        return codec.encode(BATCH, meta, value.key, value.time, value.values, *more)
+        values = value.values.T if by_column else value.values
+        return codec.encode(BATCH, meta, value.key, value.time, values, *more)
 
     def decode(self, encoded: bytes) -> Batch:
-        (group, names, has_population, has_state, *no_place), arrays = codec.decode(encoded, BATCH)
-        key, time, values, *more = arrays
-        place = None if no_place else more.pop(0)
-        population = more.pop(0) if has_population else None
-        state = more.pop(0) if has_state else None
+        """Values stay in as few bytes as they are stored in."""
+        (group, names, has_population, has_state, *rest), arrays = codec.decode(encoded, BATCH, narrow=True)
+        has_place = rest[0] if rest else True
+        by_column = len(rest) == 2
+        key, time = (array.astype(np.int64) for array in arrays[:2])
+        more = iter(arrays[3:])
+        place = next(more).astype(np.int64) if has_place else None
+        population = next(more).astype(np.float64) if has_population else None
+        state = next(more).astype(np.int64) if has_state else None
+        values = arrays[2].T if by_column else arrays[2]
         return Batch(tuple(group), tuple(names), key, time, values, place, population, state)
 
 

@@ -17,6 +17,7 @@ from aggmc_beam.chain import Chain
 from aggmc_beam.digest import Digest, Replicates
 from aggmc_beam.pairing import Block
 from aggmc_beam.saved import Sums, join_sums
+from aggmc_beam.tracks import Tracks
 
 
 class TrackFn(beam.CombineFn):  # type: ignore[misc]
@@ -33,11 +34,14 @@ class TrackFn(beam.CombineFn):  # type: ignore[misc]
         return empty_sums(self.states)
 
     def add_input(self, accumulator: Sums, element: Sums) -> Sums:
-        if not element.realizations:
+        if _is_empty(element):
             return accumulator
-        if not accumulator.realizations:
+        if _is_empty(accumulator):
             return element
-        return join_sums(accumulator, element, self.chain)
+        return self.joined(accumulator, element)
+
+    def joined(self, a: Sums, b: Sums) -> Sums:
+        return join_sums(a, b, self.chain)
 
     def merge_accumulators(self, accumulators: Iterable[Sums]) -> Sums:
         return reduce(self.add_input, accumulators, self.create_accumulator())
@@ -52,26 +56,20 @@ class TrackFn(beam.CombineFn):  # type: ignore[misc]
 class GroupFn(TrackFn):
     """Joins the sums of different realizations, of which nothing but the span is kept."""
 
-    def add_input(self, accumulator: Sums, element: Sums) -> Sums:
-        if not element.realizations:
-            return accumulator
-        if not accumulator.realizations:
-            return element
-        (a, n), (b, m) = accumulator.span, element.span
-        first, last = min(a, b), max(a + n, b + m) - 1
-        one = np.zeros(1, np.int64)
-        tracks = replace(accumulator.tracks, key=one, start=one + first, stop=one + last)
+    def joined(self, a: Sums, b: Sums) -> Sums:
+        start, stop = (np.concatenate([getattr(s.tracks, n) for s in (a, b)]) for n in ("start", "stop"))
+        if len(start):
+            start, stop = start.min(keepdims=True), stop.max(keepdims=True)
+        tracks = replace(Tracks.empty(self.states), key=0 * start, start=start, stop=stop)
         population = None
-        if accumulator.population is not None and element.population is not None:
-            population = np.concatenate([accumulator.population, element.population])
-        return Sums(
-            accumulator.group,
-            accumulator.digest + element.digest,
-            accumulator.rule,
-            accumulator.realizations,
-            tracks,
-            population,
-        )
+        if a.population is not None and b.population is not None:
+            population = np.concatenate([a.population, b.population])
+        names = a.realizations or b.realizations
+        return Sums(a.group, a.digest + b.digest, a.rule, names, tracks, population)
+
+
+def _is_empty(sums: Sums) -> bool:
+    return not sums.realizations and not sums.digest.parts
 
 
 class MomentsFn(beam.CombineFn):  # type: ignore[misc]

@@ -25,16 +25,14 @@ from aggmc_beam.local.engine import Plan
 from aggmc_beam.local.keys import Keys
 from aggmc_beam.local.layout import find_schema
 from aggmc_beam.local.rows import whole_realizations
-from aggmc_beam.local.sources import BROKEN, ROW, Source, open_files
+from aggmc_beam.local.sources import ROW, Source, open_files
 from aggmc_beam.local.survey import BATCH, batches
-from aggmc_beam.local.tidy import FILE, KEY, TIME, group_columns, readable, tidy
+from aggmc_beam.local.tidy import FILE, KEY, TIME, group_columns, placed, readable, tidy
 
 #: Values that are held at once, rows times states.
-VALUES = 2_000_000
+VALUES = 8_000_000
 #: Values of a Parquet file that one worker reads, about.
 PIECE = 16_000_000
-#: Rows that are looked at to see how many realizations there are.
-HEAD = 50_000
 
 
 @dataclass(frozen=True)
@@ -157,37 +155,29 @@ def read_coverage(plan: Plan, piece: Piece) -> tuple[Keys, Coverage, dict[Group,
 def _light_coverage(plan: Plan, frame: pl.LazyFrame) -> tuple[Keys, Coverage, dict[Group, Reach]] | None:
     """Without a look at the counts, where they cannot matter: rows with bad counts are taken for good.
 
-    That may only let more records meet. How far data reach must be exact, but from `ENOUGH` realizations
-    on it does not matter; so the head of the piece must show that many. None if it does not.
+    That may only let more records meet. How far data reach matters below `ENOUGH` realizations, as in
+    the local engine. None if there are not so many.
     """
     if plan.schema.group_by or plan.schema.state is not None:
         return None
-    head = frame.head(HEAD).filter(readable(plan.schema)).collect()
-    reach = _reach(head, [])
-    if not reach or len(reach[()].names) < ENOUGH:
-        return None
-    known = pl.col(KEY).is_not_null() & pl.col(TIME).is_not_null() & ~pl.col(BROKEN)
     try:
-        keys, coverage, _ = _coverage(plan, frame.filter(known).select(KEY, TIME), reach)
+        keys, coverage, reach = _coverage(plan, frame.filter(placed(plan.schema)))
     except InputError:  # a row that will be rejected may have an impossible time
         return None
-    return keys, coverage, reach
+    return (keys, coverage, reach) if len(keys) >= ENOUGH else None
 
 
-def _coverage(
-    plan: Plan, frame: pl.LazyFrame, reach: dict[Group, Reach] | None = None
-) -> tuple[Keys, Coverage, dict[Group, Reach]]:
+def _coverage(plan: Plan, frame: pl.LazyFrame) -> tuple[Keys, Coverage, dict[Group, Reach]]:
     columns = group_columns(plan.schema)
-    keys, covering, found = Keys(columns), Covering(), reach or {}
-    wanted = frame if reach is not None else frame.select(*columns, KEY, TIME, FILE, ROW)
-    for rows in batches(wanted, 4 * BATCH):
+    keys, covering = Keys(columns), Covering()
+    reach: dict[Group, Reach] = {}
+    for rows in batches(frame.select(*columns, KEY, TIME, FILE, ROW), 4 * BATCH):
         covering.add(keys.of(rows), rows[TIME].to_numpy())
-        if reach is None:
-            for group, one in _reach(rows, columns).items():
-                found[group] = found[group] + one if group in found else one
+        for group, one in _reach(rows, columns).items():
+            reach[group] = reach[group] + one if group in reach else one
     if must_meet(plan):
         covering.meets[:] = True
-    return keys, covering.coverage(keys.realizations), found
+    return keys, covering.coverage(keys.realizations), reach
 
 
 def must_meet(plan: Plan) -> bool:
@@ -202,7 +192,7 @@ def read_rows(plan: Plan, piece: Piece) -> Iterator[pl.DataFrame]:
     with piece_frame(plan, piece) as frame:
         if frame is None:
             return
-        size = max(1000, min(BATCH, VALUES // len(plan.schema.states)))
+        size = max(1000, VALUES // len(plan.schema.columns))
         parts = batches(frame, size)
         yield from parts if plan.schema.state is not None else whole_realizations(parts, size)
 
@@ -235,6 +225,12 @@ def feed(plan: Plan, rows: pl.DataFrame, keys: Keys, refused: Refused) -> Record
 
 def _reach(good: pl.DataFrame, columns: list[str]) -> dict[Group, Reach]:
     found: dict[Group, Reach] = {}
+    if not good.height:
+        return found
+    if not columns:
+        some, time = good[KEY].unique(maintain_order=True)[:ENOUGH], good[TIME].to_numpy()
+        place = good[FILE][0], good[ROW][0]
+        return {(): Reach(frozenset(map(str, some)), int(time.min()), int(time.max()), place)}
     parts = good.group_by(*columns, KEY, maintain_order=True).agg(
         pl.col(TIME).min().alias("first"),
         pl.col(TIME).max().alias("last"),
@@ -266,6 +262,8 @@ def to_batches(keys: Keys, records: Records | Rows) -> list[Batch]:
         records.population,
         state,
     )
+    if len(keys.groups) == 1 and len(key) and np.bincount(key, minlength=len(keys)).all():
+        return [replace(whole, group=keys.groups[0])]
     group = keys.group[key] if len(key) else np.zeros(0, int)
     parts = [(keys.groups[g], take(whole, np.flatnonzero(group == g))) for g in np.unique(group)]
     return [replace(part, group=name) for name, part in parts]

@@ -7,17 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.transforms.window import GlobalWindow
-from apache_beam.utils.windowed_value import WindowedValue
 
-from aggmc_beam.beam.bounded import NOTICED, REACH, REJECTED, counter, group_key, spread
+from aggmc_beam.beam import packed
+from aggmc_beam.beam.bounded import NOTICED, REACH, REJECTED, at_the_end, counter, group_key, spread
 from aggmc_beam.beam.parsing import rejection, rows
-from aggmc_beam.beam.summing import take
-from aggmc_beam.beam.values import Batch, Group, Reach
+from aggmc_beam.beam.summing import narrowed, one_batch, take
+from aggmc_beam.beam.values import Batch, Group, reach_of
 from aggmc_beam.local.engine import Plan
 from aggmc_beam.records import (
     MAX_BYTES,
@@ -34,8 +34,8 @@ from aggmc_beam.records import (
 
 #: Elements that are read together.
 TOGETHER = 10_000
-#: Counts that are held at once.
-VALUES = 1_000_000
+#: Counts that are held before they are handed on.
+VALUES = 4_000_000
 #: With fewer than this, records that cannot be read together are read one by one.
 FEW = 32
 
@@ -54,41 +54,46 @@ class Gather(beam.DoFn):  # type: ignore[misc]
 
     def __init__(self, plan: Plan, shards: int) -> None:
         self.plan, self.shards = plan, shards
-        self.enough = max(100, min(TOGETHER, VALUES // len(plan.schema.states)))
+        self.enough = max(100, min(TOGETHER, VALUES // 4 // len(plan.schema.states)))
 
     def start_bundle(self) -> None:
         self.waiting: list[Any] = []
+        self.held: dict[tuple[Group, bool], list[Batch]] = {}
+        self.size = 0
 
     def process(self, element: Any) -> Iterator[Any] | None:
         waiting = self.waiting
         waiting.append(element)
-        return self._flush() if len(waiting) >= self.enough or type(element) is Batch else None
+        return self._read() if len(waiting) >= self.enough or type(element) is Batch else None
 
     def finish_bundle(self) -> Iterator[Any]:
-        window = GlobalWindow()
-        for made in self._flush():
-            tagged = isinstance(made, beam.pvalue.TaggedOutput)
-            value = WindowedValue(made.value if tagged else made, window.max_timestamp(), [window])
-            yield beam.pvalue.TaggedOutput(made.tag, value) if tagged else value
+        yield from at_the_end(self._read())
+        yield from at_the_end(self._flush())
 
-    def _flush(self) -> Iterator[Any]:
+    def _read(self) -> Iterator[Any]:
+        """Turn what waits into batches, and hand these on once they hold enough."""
         waiting, self.waiting = self.waiting, []
         batches = [waiting.pop()] if waiting and type(waiting[-1]) is Batch else []
         rejected: list[dict[str, Any]] = []
         for batch in [*batches, *gathered(waiting, self.plan.schema, rejected)]:
-            yield from spread(self.plan, batch, self.shards)
             if len(batch):
-                yield beam.pvalue.TaggedOutput(REACH, (group_key(batch.group), reach_of(batch)))
+                kind = batch.group, batch.place is None
+                self.held.setdefault(kind, []).append(replace(batch, values=narrowed(batch.values)))
+                self.size += batch.values.size
+        if self.size >= VALUES:
+            yield from self._flush()
         for one in rejected:
             yield beam.pvalue.TaggedOutput(REJECTED, one)
         if rejected:
             counter("rejected").inc(len(rejected))
             yield beam.pvalue.TaggedOutput(NOTICED, {"rejected": len(rejected)})
 
-
-def reach_of(batch: Batch) -> Reach:
-    place = (0, 0) if batch.place is None else tuple(batch.place[0].tolist())
-    return Reach(frozenset(batch.names), int(batch.time.min()), int(batch.time.max()), place) + Reach()
+    def _flush(self) -> Iterator[Any]:
+        held, self.held, self.size = self.held, {}, 0
+        for (group, _), batches in held.items():
+            batch = one_batch(batches)
+            yield from spread(self.plan, batch, self.shards)
+            yield beam.pvalue.TaggedOutput(REACH, (group_key(group), reach_of(batch)))
 
 
 def gathered(elements: Sequence[Any], schema: Schema, rejected: list[dict[str, Any]]) -> Iterator[Batch]:
@@ -180,9 +185,7 @@ def columns_of(found: Sequence[Mapping[str, Any]], schema: Schema) -> list[Batch
     Whatever this accepts, `read_record` reads the same.
     """
     try:
-        names, key = _names([r[schema.realization] for r in found], schema.realization)
-        time = _times([r[schema.time] for r in found], schema)
-        values = _values(found, schema)
+        names, key, time, values = _at_once(found, schema) or _one_by_one_column(found, schema)
         population = None
         if schema.population is not None:
             population = _numbers([r[schema.population] for r in found])
@@ -193,6 +196,41 @@ def columns_of(found: Sequence[Mapping[str, Any]], schema: Schema) -> list[Batch
         raise Odd from None
     whole = Batch((), names, key, time, values, None, population)
     return _by_group(whole, groups)
+
+
+Read = tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray]
+
+
+def _at_once(found: Sequence[Mapping[str, Any]], schema: Schema) -> Read | None:
+    """Names, keys, times and values of rows in which they are all plain numbers; None if they are not."""
+    if schema.clock.stamps:
+        return None
+    rows: list[tuple[Any, ...]]
+    if isinstance(schema.counts, str):
+        lists = [r[schema.counts] for r in found]
+        if set(map(type, lists)) not in _LISTS:
+            return None
+        ends = zip(map(itemgetter(schema.realization, schema.time), found), lists, strict=True)
+        rows = [(*end, *counts) for end, counts in ends]
+    else:
+        rows = list(map(itemgetter(schema.realization, schema.time, *schema.counts), found))
+    columns = packed.columns(rows)
+    if columns is None or len(columns) != 2 + len(schema.states):
+        return None
+    number, time, *counts = columns
+    if number.dtype.kind != "i" or time.dtype.kind != "i" or np.any(time % schema.clock.unit):
+        return None
+    values = np.stack(counts).T
+    if values.dtype.kind == "f" and not _are_counts(values):
+        return None
+    known, key = np.unique(number, return_inverse=True)
+    return tuple(map(str, known.tolist())), key, time.astype(np.int64) // schema.clock.unit, values
+
+
+def _one_by_one_column(found: Sequence[Mapping[str, Any]], schema: Schema) -> Read:
+    names, key = _names([r[schema.realization] for r in found], schema.realization)
+    time = _times([r[schema.time] for r in found], schema)
+    return names, key, time, _values(found, schema)
 
 
 def _names(column: list[Any], what: str) -> tuple[tuple[str, ...], np.ndarray]:
@@ -245,9 +283,13 @@ def _numbers(column: list[Any]) -> np.ndarray:
     if not set(map(type, column)) <= _NUMBER:
         raise Odd
     values = np.array(column, np.float64)
-    if not (np.abs(values) < MAX_COUNT).all():  # False for NaN
+    if not _are_counts(values):
         raise Odd
     return values
+
+
+def _are_counts(values: np.ndarray) -> bool:
+    return bool((np.abs(values) < MAX_COUNT).all())  # False for NaN
 
 
 def _by_group(whole: Batch, groups: list[tuple[tuple[str, ...], np.ndarray]]) -> list[Batch]:

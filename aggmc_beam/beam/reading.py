@@ -8,22 +8,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.transforms.window import GlobalWindow
-from apache_beam.utils.windowed_value import WindowedValue
 
 from aggmc_beam.beam.bounded import (
     ASIDE,
+    DIGESTS,
     NOTICED,
     PLACES,
+    REACH,
     SHARDS,
+    TRACKS,
     Outcome,
     SumRecords,
-    counter,
+    at_the_end,
+    bucket,
+    count_noticed,
     group_key,
+    handed_on,
     spread,
 )
 from aggmc_beam.beam.combiners import CoverageFn
@@ -38,20 +43,16 @@ from aggmc_beam.beam.files import (
     split_file,
     to_batches,
 )
-from aggmc_beam.beam.summing import shared_out
+from aggmc_beam.beam.small import SumSmall, is_small
+from aggmc_beam.beam.summing import OPEN, narrowed, on_all_cores
 from aggmc_beam.beam.values import Batch, Group, Reach
 from aggmc_beam.local.accumulate import Accumulator
 from aggmc_beam.local.assemble import Records
 from aggmc_beam.local.engine import Plan, accumulator
-from aggmc_beam.local.rows import arranged, is_disordered, joined
-from aggmc_beam.local.survey import BATCH
+from aggmc_beam.local.rows import is_disordered, joined
 from aggmc_beam.local.threads import one_blas_thread
 from aggmc_beam.records import realization_number
 from aggmc_beam.saved import Sums
-
-SUMS = "sums"
-#: Values of open records that a bundle holds before it hands on what it has.
-OPEN = 4_000_000
 
 
 class SumFiles(beam.PTransform):  # type: ignore[misc]
@@ -62,9 +63,22 @@ class SumFiles(beam.PTransform):  # type: ignore[misc]
         self.plan, self.files, self.tracks, self.shards = plan, files, tracks, shards
 
     def expand(self, pipeline: Any) -> Outcome:
+        pieces = [piece for file in self.files for piece in split_file(self.plan, file)]
+        sums = self._at_once if is_small(self.plan, pieces) else self._spread
+        return sums(pipeline, pieces)
+
+    def _at_once(self, pipeline: Any, pieces: list[Piece]) -> Outcome:
+        step = beam.ParDo(SumSmall(self.plan, pieces, self.tracks)).with_output_types(
+            tuple[str, Sums], **ASIDE, **{REACH: tuple[str, Reach]}
+        )
+        read = step.with_outputs(NOTICED, PLACES, REACH, main="sums")
+        found = pipeline | "Once" >> beam.Impulse() | "Read" >> read
+        return Outcome(found.sums, found[NOTICED], found[PLACES], None, found[REACH])
+
+    def _spread(self, pipeline: Any, given: list[Piece]) -> Outcome:
         plan = self.plan
         # Of several pieces, `Create` itself makes bundles that may go to different workers.
-        pieces = pipeline | "Pieces" >> beam.Create([p for f in self.files for p in split_file(plan, f)])
+        pieces = pipeline | "Pieces" >> beam.Create(given)
         look = beam.ParDo(Look(plan, self.shards)).with_output_types(tuple[str, Coverage])
         verdicts = (
             pieces
@@ -72,18 +86,15 @@ class SumFiles(beam.PTransform):  # type: ignore[misc]
             | "Cover" >> beam.CombinePerKey(CoverageFn()).with_output_types(tuple[str, Verdict])
         )
         step = beam.ParDo(SumPiece(plan, self.shards), beam.pvalue.AsIter(verdicts)).with_output_types(
-            tuple[str, Batch], **ASIDE, **{SUMS: tuple[str, Sums]}
+            tuple[str, Batch], **ASIDE
         )
-        read = pieces | "Read" >> step.with_outputs(SUMS, PLACES, NOTICED, main="batches")
+        read = pieces | "Read" >> step.with_outputs(DIGESTS, TRACKS, PLACES, NOTICED, main="batches")
         reach = verdicts | "Reach" >> beam.MapTuple(_reach).with_output_types(tuple[str, Reach])
-        found: Outcome = (read.batches, reach, read[SUMS]) | "Sums" >> SumRecords(plan, True, self.tracks)
+        sums = SumRecords(plan, True, self.tracks, self.shards)
+        found: Outcome = (read.batches, reach, read[DIGESTS], read[TRACKS]) | "Sums" >> sums
         noticed = (read[NOTICED], found.noticed) | "All noticed" >> beam.Flatten()
         places = (read[PLACES], found.places) | "All places" >> beam.Flatten()
         return found._replace(noticed=noticed, places=places)
-
-
-def _bucket(group: Group, shard: int) -> str:
-    return json.dumps([group, shard], ensure_ascii=False)
 
 
 def _reach(key: str, verdict: Verdict) -> tuple[str, Reach]:
@@ -103,7 +114,7 @@ class Look(beam.DoFn):  # type: ignore[misc]
         label = keys.group * self.shards + keys.numbers % self.shards
         for one, part in coverage.split(label):
             group = keys.groups[one // self.shards]
-            yield _bucket(group, one % self.shards), part.reaching(reach[group])
+            yield bucket(group, one % self.shards), part.reaching(reach[group])
 
 
 class SumPiece(beam.DoFn):  # type: ignore[misc]
@@ -121,7 +132,7 @@ class SumPiece(beam.DoFn):  # type: ignore[misc]
         if not self.verdicts:
             self._learn(verdicts)
         noticed = dict.fromkeys(("rows", "rejected", "kept", "used", "duplicate"), 0)
-        # Records out of order, which are put in order once the piece is read.
+        # Records of realizations that may go on, until the piece is read.
         held: list[Records] = []
         for frame in read_rows(self.plan, piece):
             total = self.total = self.total or self._begin()
@@ -134,43 +145,36 @@ class SumPiece(beam.DoFn):  # type: ignore[misc]
             noticed["rows"] += frame.height
             here, away = self._parted(total, records)
             for batch in [] if away is None else to_batches(total.keys, away):
-                yield from spread(self.plan, batch, self.shards)
+                yield from spread(self.plan, replace(batch, values=narrowed(batch.values)), self.shards)
             if here is None:
                 continue
             self._add_rules(total)
             if total.panel is None or not (held or is_disordered(here)):
-                yield from self._take(total, [here], noticed)
+                yield from self._take(total, here, noticed)
                 continue
-            held.append(here)
+            held.append(replace(here, counts=narrowed(here.counts)))
             if sum(records.counts.size for records in held) > PIECE:
-                yield from self._take(total, arranged(joined(held), BATCH), noticed)
+                yield from self._take(total, joined(held), noticed)
                 held = []
         if held:
             assert self.total is not None
-            yield from self._take(self.total, arranged(joined(held), BATCH), noticed)
-        counter("rows").inc(noticed["rows"])
-        counter("records").inc(noticed["used"])
-        counter("duplicates").inc(noticed["duplicate"])
-        counter("rejected").inc(noticed["rejected"])
+            yield from self._take(self.total, joined(held), noticed)
+        count_noticed(noticed)
         yield beam.pvalue.TaggedOutput(NOTICED, noticed)
 
     def finish_bundle(self) -> Iterator[Any]:
-        window = GlobalWindow()
-        for found in self._flush():
-            value = WindowedValue(found, window.max_timestamp(), [window])
-            yield beam.pvalue.TaggedOutput(SUMS, value)
+        yield from at_the_end(self._flush())
 
-    def _take(self, total: Accumulator, parts: Iterable[Records], noticed: dict[str, int]) -> Iterator[Any]:
+    def _take(self, total: Accumulator, records: Records, noticed: dict[str, int]) -> Iterator[Any]:
         """Add records to the sums; what the sums are, once they hold too much."""
-        for records in parts:
-            known = total.kept, total.used, total.duplicate
-            with one_blas_thread():
-                total.take(records)
-            noticed["kept"] += total.kept - known[0]
-            noticed["used"] += total.used - known[1]
-            noticed["duplicate"] += total.duplicate - known[2]
+        known = total.kept, total.used, total.duplicate
+        with one_blas_thread():
+            total.take(records)
+        noticed["kept"] += total.kept - known[0]
+        noticed["used"] += total.used - known[1]
+        noticed["duplicate"] += total.duplicate - known[2]
         if total.open_values > OPEN:
-            yield from (beam.pvalue.TaggedOutput(SUMS, part) for part in self._flush())
+            yield from self._flush()
 
     def _begin(self) -> Accumulator:
         total = accumulator(self.plan)
@@ -178,7 +182,7 @@ class SumPiece(beam.DoFn):  # type: ignore[misc]
             ((group, (reach, _)),) = self.verdicts.items()
             total.keys.add_group(group)
             self._add_rules(total)
-            total.expect_panel({group: reach.extent}, map)
+            total.expect_panel({group: reach.extent}, on_all_cores)
         return total
 
     def _learn(self, verdicts: Iterable[tuple[str, Verdict]]) -> None:
@@ -214,11 +218,9 @@ class SumPiece(beam.DoFn):  # type: ignore[misc]
             extent = self.verdicts[group][0].extent
             total.add_rule(extent, uncertainty.replicates, uncertainty.block)
 
-    def _flush(self) -> Iterator[tuple[str, Sums]]:
+    def _flush(self) -> Iterator[Any]:
         total, self.total, self.meets = self.total, None, np.zeros(0, bool)
-        if total is None:
-            return
-        with one_blas_thread():
-            total.settle()
-        for group, shard, part in shared_out(total, self.shards):
-            yield _bucket(group, shard), part
+        if total is not None:
+            with one_blas_thread():
+                total.settle()
+            yield from handed_on(total, self.shards)

@@ -7,9 +7,11 @@ however often they came, the same ones are kept: those that stand first in the f
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,26 +22,39 @@ from aggmc_beam.local.accumulate import ONE, Accumulator
 from aggmc_beam.local.assemble import Long, Records, Rows
 from aggmc_beam.local.engine import Plan, accumulator
 from aggmc_beam.local.survey import Extent
-from aggmc_beam.local.threads import one_blas_thread
+from aggmc_beam.local.threads import cores, one_blas_thread
 from aggmc_beam.moments import Counts, Moments
 from aggmc_beam.records import realization_number
 from aggmc_beam.saved import Sums
-from aggmc_beam.tracks import Line
+from aggmc_beam.tracks import Line, Tracks
 
 #: Steps of a realization that stay together; longer ones are spread over several keys.
 STRETCH = 1 << 16
+#: Values of open records that are held before sums are handed on.
+OPEN = 4_000_000
+#: With more than this many places for each record, finding equal ones by sorting is better.
+SPARSE = 32
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(cores())
+
+
+def on_all_cores(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterable[Any]:
+    """What `map` does, by threads that all bundles of this worker share."""
+    return _pool().map(function, items)
 
 
 @dataclass
-class Summed:
-    """The sums of a key and what was noticed: places of refused rows, with reasons where they are
-    known only here, and places of duplicates that contradict the record that was kept."""
+class Noticed:
+    """What was noticed of the records of a key: places of refused rows, with reasons where they are known
+    only here, and places of duplicates that contradict the record that was kept."""
 
-    sums: Sums
     refused: np.ndarray
     reasons: dict[tuple[int, int], str]
     conflicts: np.ndarray
-    noticed: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, int]
 
 
 def split(plan: Plan, batch: Batch, shards: int) -> Iterator[tuple[tuple[int, int], Batch]]:
@@ -60,30 +75,43 @@ def split(plan: Plan, batch: Batch, shards: int) -> Iterator[tuple[tuple[int, in
             yield (here, first + away), take(batch, rows)
 
 
-def shared_out(total: Accumulator, shards: int) -> Iterator[tuple[Group, int, Sums]]:
-    """The sums of an accumulator by group and shard. The first shard of a group has the whole digest;
-    the others have only what their realizations must remember."""
+def digests_of(total: Accumulator) -> Iterator[tuple[Group, Sums]]:
+    """The digests of an accumulator by group, without any realization; see `counted`."""
+    tracks, population = Tracks.empty(total.tracks.states), None if total.populations == ONE else np.zeros(0)
+    for group, digest, rule in zip(total.keys.groups, total.digests, total.rules, strict=True):
+        if digest.parts:
+            yield group, Sums(_named(total, group), _uncounted(digest), rule, [], tracks, population)
+
+
+def tracks_of(total: Accumulator, shards: int) -> Iterator[tuple[Group, int, Sums]]:
+    """What the realizations of an accumulator must remember, by group and shard, without any digest."""
     keys, tracks, names = total.keys, total.tracks, total.keys.realizations
     label = keys.group * shards + keys.numbers % shards
-    whole: dict[int, Digest] = {}
     for one in np.unique(label[tracks.key]).tolist():
-        group, shard = divmod(one, shards)
+        number, shard = divmod(one, shards)
         members = np.flatnonzero(label == one)
         new = np.full(len(label), -1)
         new[members] = np.arange(len(members))
-        digest = whole.setdefault(group, total.digests[group])
-        whole[group] = Digest.zero(tracks.states)
-        yield (
-            keys.groups[group],
-            shard,
-            Sums(
-                dict(zip(total.schema.group_by, keys.groups[group], strict=True)) or None,
-                digest,
-                total.rules[group],
-                [names[k] for k in members],
-                tracks.renumbered(new),
-            ),
+        group = keys.groups[number]
+        part = Sums(
+            _named(total, group),
+            Digest.zero(tracks.states),
+            total.rules[number],
+            [names[k] for k in members],
+            tracks.renumbered(new),
+            None if total.populations == ONE else total.known[members],
         )
+        yield group, shard, part
+
+
+def _named(total: Accumulator, group: Group) -> dict[str, str] | None:
+    return dict(zip(total.schema.group_by, group, strict=True)) or None
+
+
+def _uncounted(digest: Digest) -> Digest:
+    """Without the number of realizations."""
+    parts = {at: replace(m, counts=replace(m.counts, realizations=0)) for at, m in digest.parts.items()}
+    return replace(digest, parts={at: m for at, m in parts.items() if not _is_empty(m)})
 
 
 def counted(sums: Sums, chain: Chain) -> Sums:
@@ -92,8 +120,8 @@ def counted(sums: Sums, chain: Chain) -> Sums:
     Parts count the realizations that they meet, and what they count cannot be put in its place before
     all of them have joined.
     """
-    parts = {at: replace(m, counts=replace(m.counts, realizations=0)) for at, m in sums.digest.parts.items()}
-    parts = {at: m for at, m in parts.items() if not _is_empty(m)}
+    digest = _uncounted(sums.digest)
+    parts = dict(digest.parts)
     tracks = sums.tracks
     key, at = np.unique(tracks.key, return_index=True)
     first = np.minimum.reduceat(tracks.start, at) if len(at) else tracks.start
@@ -102,12 +130,21 @@ def counted(sums: Sums, chain: Chain) -> Sums:
     for place, number in Counter(zip(chain.cells(first).tolist(), labels.tolist(), strict=True)).items():
         known = parts.get(place, Moments.zero(tracks.states))
         parts[place] = replace(known, counts=known.counts + Counts(realizations=number))
-    return replace(sums, digest=replace(sums.digest, parts=parts))
+    return replace(sums, digest=replace(digest, parts=parts))
 
 
 def _is_empty(moments: Moments) -> bool:
     pairs = moments.records + moments.lag1.pairs + moments.lag2.pairs
     return pairs == 0 and moments.counts == Counts()
+
+
+def narrowed(values: np.ndarray) -> np.ndarray:
+    """Whole numbers in as few bytes as hold them, which are quicker to pick from and to send."""
+    if values.dtype.kind not in "iu" or not values.size:
+        return values
+    low, high = int(values.min()), int(values.max())
+    fits = (t for t in (np.int8, np.int16, np.int32) if np.iinfo(t).min <= low and high <= np.iinfo(t).max)
+    return values.astype(next(fits, np.int64), copy=False)
 
 
 def take(batch: Batch, rows: np.ndarray) -> Batch:
@@ -118,60 +155,95 @@ def take(batch: Batch, rows: np.ndarray) -> Batch:
     new = np.cumsum(used) - 1
 
     def part(array: np.ndarray | None) -> np.ndarray | None:
-        return None if array is None else array[rows]
+        return None if array is None else np.take(array, rows, axis=0)
 
+    by_column = batch.values.flags.f_contiguous
+    values = np.take(batch.values.T, rows, axis=1).T if by_column else np.take(batch.values, rows, axis=0)
     return Batch(
         batch.group,
         tuple(batch.names[k] for k in np.flatnonzero(used)),
         new[key],
         batch.time[rows],
-        batch.values[rows],
+        values,
         part(batch.place),
         part(batch.population),
         part(batch.state),
     )
 
 
-def sum_batches(plan: Plan, group: Group, found: list[Batch], extent: Extent, files: bool) -> Summed:
-    """The sums of all records of a key, the same for any order and split of the batches.
-
-    Places in the answer are those of the files, or the number of the batch and of its row.
-    """
-    total = accumulator(plan)
-    uncertainty = plan.config.uncertainty
-    total.add_groups({group: extent}, uncertainty.replicates, uncertainty.block)
-    first, last = min(int(b.time.min()) for b in found), max(int(b.time.max()) for b in found)
-    total.expect_panel({group: replace(extent, first=first, last=last)}, map)
-    rows, order = _together(plan, total, group, found, files)
-    if plan.schema.state is None:
-        records = Records(rows.key, rows.time, rows.values, rows.population, rows.place).part(order)
-    else:
-        assert rows.state is not None
-        long = Rows(rows.key, rows.time, rows.state, rows.values[:, 0], rows.population, rows.place)
-        reader = Long(plan.schema, total.keys, total.refused, plan.config.input.absent or "zero")
-        records = reader.assemble(long.part(order))
-    with one_blas_thread():
-        total.take(records)
-        total.settle()
-    for keys in total.refused.repeated:
-        total.count_duplicates(total.keys.group[keys])
-    refused, none = total.refused, np.zeros((0, 2), np.int64)
-    noticed = {
-        "conflicting": refused.conflicting,
-        "filled_with_zero": refused.filled,
-        "incomplete": refused.incomplete,
-        "rejected": refused.number,
-        "kept": total.kept,
-        "used": total.used,
-        "duplicate": total.duplicate + refused.duplicate,
-    }
-    return Summed(
-        total.saved().groups[0],
-        np.concatenate([none, *refused.places]),
-        refused.reasons,
-        np.concatenate([none, *total.conflicts]),
-        noticed,
+def one_batch(batches: list[Batch]) -> Batch:
+    """Batches of one group as one."""
+    if len(batches) == 1:
+        return batches[0]
+    at: dict[str, int] = {}
+    key = [np.array([at.setdefault(n, len(at)) for n in b.names], np.int64)[b.key] for b in batches]
+    time, values = (np.concatenate([getattr(b, name) for b in batches]) for name in ("time", "values"))
+    place, population, state = (
+        _joined([getattr(b, name) for b in batches]) for name in ("place", "population", "state")
     )
+    return Batch(batches[0].group, tuple(at), np.concatenate(key), time, values, place, population, state)
+
+
+class Meeting:
+    """Sums of the records of one group, key by key; each key has all records of its realizations over a
+    stretch of time. They are the same for any order and split of a key's batches."""
+
+    def __init__(self, plan: Plan, group: Group, extent: Extent) -> None:
+        self.plan, self.group = plan, group
+        self.total = accumulator(plan)
+        uncertainty = plan.config.uncertainty
+        self.total.add_groups({group: extent}, uncertainty.replicates, uncertainty.block)
+        self.total.expect_panel({group: extent}, on_all_cores)
+
+    def add(self, found: list[Batch], files: bool) -> Noticed:
+        """Add all batches of a key. Places in the answer are those of the files, or the number of the batch
+        and of its row."""
+        plan, total, refused = self.plan, self.total, self.total.refused
+        before, places, conflicts = self._counts(), len(refused.places), len(total.conflicts)
+        rows, order = _together(plan, total, self.group, found, files)
+        if plan.schema.state is None:
+            records = Records(rows.key, rows.time, rows.values, rows.population, rows.place)
+            records = records if order is None else records.part(order)
+        else:
+            assert rows.state is not None
+            long = Rows(rows.key, rows.time, rows.state, rows.values[:, 0], rows.population, rows.place)
+            reader = Long(plan.schema, total.keys, refused, plan.config.input.absent or "zero")
+            records = reader.assemble(long if order is None else long.part(order))
+        with one_blas_thread():
+            total.take(records)
+        none = np.zeros((0, 2), np.int64)
+        return Noticed(
+            np.concatenate([none, *refused.places[places:]]),
+            refused.reasons,
+            np.concatenate([none, *total.conflicts[conflicts:]]),
+            {name: number - before[name] for name, number in self._counts().items()},
+        )
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what comes next is better summed apart: the general road is slower with every realization
+        that it knows, and open records take memory."""
+        return self.total.panel is None or self.total.open_values > OPEN
+
+    def settle(self) -> Accumulator:
+        """All sums; nothing may be added any more."""
+        with one_blas_thread():
+            self.total.settle()
+        for keys in self.total.refused.repeated:
+            self.total.count_duplicates(self.total.keys.group[keys])
+        return self.total
+
+    def _counts(self) -> dict[str, int]:
+        total, refused = self.total, self.total.refused
+        return {
+            "conflicting": refused.conflicting,
+            "filled_with_zero": refused.filled,
+            "incomplete": refused.incomplete,
+            "rejected": refused.number,
+            "kept": total.kept,
+            "used": total.used,
+            "duplicate": total.duplicate + refused.duplicate,
+        }
 
 
 class _Joined(NamedTuple):
@@ -187,16 +259,17 @@ class _Joined(NamedTuple):
 
 def _together(
     plan: Plan, total: Accumulator, group: Group, found: list[Batch], files: bool
-) -> tuple[_Joined, np.ndarray]:
-    """All rows, and their order: by realization and time, and of repeated ones the first first."""
-    key = np.concatenate([np.array([total.keys.add(group, n) for n in b.names], int)[b.key] for b in found])
-    time, values = (np.concatenate([getattr(b, name) for b in found]) for name in ("time", "values"))
+) -> tuple[_Joined, np.ndarray | None]:
+    """All rows, and their order: by realization and time, and of repeated ones the first first. None if
+    any order is as good."""
+    key = _one([np.array([total.keys.add(group, n) for n in b.names], int)[b.key] for b in found])
+    time, values = (_one([getattr(b, name) for b in found]) for name in ("time", "values"))
     population, state, place = (
         _joined([getattr(b, name) for b in found]) for name in ("population", "state", "place")
     )
     spot = Line.over((key, time)).places(key, time)
-    order = _order(spot)
-    if order is None or plan.schema.state is not None:
+    order = None
+    if plan.populations != ONE or plan.schema.state is not None or not _are_distinct(spot):
         first = (checksums(values),) if place is None else (place[:, 1], place[:, 0])
         order = np.lexsort((*first, spot))
     if place is None or not files:
@@ -206,23 +279,26 @@ def _together(
     return _Joined(key, time, values, place, population, state), order
 
 
-def _order(spot: np.ndarray) -> np.ndarray | None:
-    """What sorts places that all differ; None if they do not."""
-    if not len(spot):
-        return spot
+def _are_distinct(spot: np.ndarray) -> bool:
+    """Whether no two are equal."""
+    if not np.any(np.diff(spot) <= 0):
+        return True
     low, high = int(spot.min()), int(spot.max())
-    if high - low < 4 * len(spot):
-        rows = np.full(high - low + 1, -1)
-        rows[spot - low] = np.arange(len(spot))
-        order = rows[rows >= 0]
-        return order if len(order) == len(spot) else None
-    order = np.argsort(spot, kind="stable")
-    return None if np.any(np.diff(spot[order]) == 0) else order
+    if high - low < SPARSE * len(spot):
+        taken = np.zeros(high - low + 1, bool)
+        taken[spot - low] = True
+        return int(np.count_nonzero(taken)) == len(spot)
+    return not np.any(np.diff(np.sort(spot)) == 0)
+
+
+def _one(arrays: list[np.ndarray]) -> np.ndarray:
+    """One after the other; a copy only if there are several."""
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def _joined(arrays: list[np.ndarray | None]) -> np.ndarray | None:
     kept = [a for a in arrays if a is not None]
-    return np.concatenate(kept) if len(kept) == len(arrays) else None
+    return _one(kept) if len(kept) == len(arrays) else None
 
 
 def checksums(values: np.ndarray) -> np.ndarray:

@@ -135,7 +135,8 @@ class EstimateTransitions(beam.PTransform):  # type: ignore[misc]
         )
         gathered = records | "Gather" >> step.with_outputs(REACH, REJECTED, NOTICED, main="batches")
         reach = gathered[REACH] | "Reach" >> beam.CombinePerKey(ReachFn())
-        found: Outcome = (gathered.batches, reach) | "Sums" >> SumRecords(self.plan, False, False)
+        sums = SumRecords(self.plan, False, False, self.shards or SHARDS)
+        found: Outcome = (gathered.batches, reach) | "Sums" >> sums
         noticed = (gathered[NOTICED], found.noticed) | "All noticed" >> beam.Flatten()
         rejected = (gathered[REJECTED], found.rejected) | "All rejected" >> beam.Flatten()
         return found._replace(noticed=noticed, rejected=rejected)

@@ -82,6 +82,12 @@ class Reach:
         return Extent(len(self.names), self.first, self.last)
 
 
+def reach_of(batch: Batch) -> Reach:
+    """How far the rows of a batch reach, of which there is at least one."""
+    place = (0, 0) if batch.place is None else (int(batch.place[0, 0]), int(batch.place[0, 1]))
+    return Reach(frozenset(batch.names), int(batch.time.min()), int(batch.time.max()), place) + Reach()
+
+
 @dataclass
 class Snapshot:
     """Sums that are still being added to: what a refresh is estimated from. `first` and `last` are the
