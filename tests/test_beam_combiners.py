@@ -196,6 +196,19 @@ def test_bytes_of_the_first_release_are_still_read(name):
         assert coder.encode(value) == data
 
 
+def test_a_batch_keeps_its_columns_and_their_few_bytes():
+    coder, batch = values()["batch"]
+    counts = np.array([[1, 300], [2, -300], [3, 0]], order="F")
+    wide = replace(batch, key=np.array([0, 1, 1]), time=np.arange(3), values=counts, place=None)
+    for given in (wide, replace(wide, place=np.ones((3, 2), int), population=np.ones(3))):
+        found = coder.decode(coder.encode(given))
+        assert (found.values.dtype, found.values.flags.f_contiguous) == (np.int16, True)
+        assert (found.key.dtype, found.time.dtype) == (np.int64, np.int64)
+        np.testing.assert_array_equal(found.values, counts)
+        np.testing.assert_array_equal(found.population is None, given.population is None)
+        np.testing.assert_array_equal(found.place, given.place)
+
+
 @pytest.mark.parametrize("name", values())
 def test_a_value_is_not_taken_for_another_version_or_kind(name):
     coder, value = values()[name]

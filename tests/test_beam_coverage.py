@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from combine_checks import check_combine_fn
 
-from aggmc_beam.beam import files
+from aggmc_beam.beam import files, small
 from aggmc_beam.beam.coders import CoverageCoder, VerdictCoder
 from aggmc_beam.beam.combiners import CoverageFn
 from aggmc_beam.beam.coverage import MANY, Coverage, Covering, Verdict
@@ -80,6 +80,22 @@ def test_coders_keep_coverage_and_verdicts():
 def test_a_bucket_with_too_many_names_meets_as_a_whole():
     names = tuple(str(k) for k in range(MANY + 1))
     assert Verdict.of(Coverage(names, np.ones(len(names), bool))).meets is None
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_input_is_small_up_to_so_many_values_and_far_files_never_are(suffix, tmp_path, monkeypatch):
+    import frames
+
+    from aggmc_beam.config import read_config
+
+    path = frames.save(frames.wide(frames.counts(K=3, T=30)), tmp_path / f"data.{suffix}")
+    plan, found = files.open_plan(read_config(frames.config(path)))
+    pieces = list(files.split_file(plan, found[0]))
+    monkeypatch.setattr(small, "SMALL", 2000)
+    assert small.is_small(plan, pieces)
+    assert not small.is_small(plan, [files.Piece(files.File(0, "gs://bucket/data.csv"))])
+    monkeypatch.setattr(small, "SMALL", 3 * 30 * 3)
+    assert not small.is_small(plan, pieces)
 
 
 def test_parquet_is_split_by_row_groups_and_every_row_is_in_one_piece(tmp_path, monkeypatch):

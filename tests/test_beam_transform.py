@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import apache_beam as beam
 import collected
 import frames
@@ -103,9 +105,13 @@ def odd_rows():
     return rows
 
 
-def test_rows_read_together_are_what_they_are_one_by_one():
+@pytest.mark.parametrize("layout", ["lists", "columns"])
+def test_rows_read_together_are_what_they_are_one_by_one(layout):
     schema = Schema(tuple(frames.STATES), "counts", clock=Clock(4), group_by=("region",), population="people")
     rows = odd_rows()
+    if layout == "columns":
+        schema = replace(schema, counts=tuple(frames.STATES))
+        rows = [r | dict(zip(frames.STATES, r["counts"], strict=False)) for r in rows]
     expected, reasons = [], []
     for row in rows:
         try:
@@ -122,8 +128,9 @@ def test_rows_read_together_are_what_they_are_one_by_one():
     assert sorted(found) == sorted(wanted)
     assert sorted(r["reason"] for r in rejected) == sorted(reasons)
     assert len(reasons) > 50
-    ordinary = {"region": "north", "realization": 1, "time": 4, "counts": [1, 2, 3], "people": 10}
-    assert len(columns_of([ordinary] * 100, schema)[0]) == 100  # such rows do go the fast way
+    ordinary = rows[0] | {"region": "north", "realization": 1, "time": 4, "counts": [1, 2, 3], "people": 10}
+    [batch] = columns_of([ordinary] * 100, schema)  # such rows do go the fast way
+    assert len(batch) == 100
 
 
 DEEP = '{"a": ' + "[" * 40 + "]" * 40 + "}"

@@ -14,6 +14,7 @@ pytest.importorskip("google.cloud.dataflow_v1beta3", reason="Beam's extra `gcp` 
 import dataflow_jobs as jobs
 
 from aggmc_beam.beam import coders as our_coders
+from aggmc_beam.beam import small
 
 STORED = Path(__file__).parent / "stored"
 OURS = {name for name in vars(our_coders) if name.endswith("Coder") and not name.startswith("_")}
@@ -40,7 +41,9 @@ def batch(tmp_path_factory):
     path = frames.save(frames.wide(frames.counts()), directory / "data.csv")
     config = directory / "run.yaml"
     config.write_text(json.dumps(frames.config(path)), encoding="utf-8")
-    return jobs.job(str(config), "--output_directory=gs://bucket/out", "--output_moments=true")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(small, "SMALL", -1)  # as if it were large
+        return jobs.job(str(config), "--output_directory=gs://bucket/out", "--output_moments=true")
 
 
 @pytest.mark.parametrize("kind", ["batch", "stream"])
