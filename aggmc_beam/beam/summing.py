@@ -78,7 +78,8 @@ def split(plan: Plan, batch: Batch, shards: int) -> Iterator[tuple[tuple[int, in
 def digests_of(total: Accumulator) -> Iterator[tuple[Group, Sums]]:
     """The digests of an accumulator by group, without any realization; see `counted`."""
     tracks, population = Tracks.empty(total.tracks.states), None if total.populations == ONE else np.zeros(0)
-    for group, digest, rule in zip(total.keys.groups, total.digests, total.rules, strict=True):
+    # Groups that were met last may have sent all their records elsewhere.
+    for group, digest, rule in zip(total.keys.groups, total.digests, total.rules, strict=False):
         if digest.parts:
             yield group, Sums(_named(total, group), _uncounted(digest), rule, [], tracks, population)
 
