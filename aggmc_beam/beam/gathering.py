@@ -32,8 +32,8 @@ from aggmc_beam.records import (
     read_record,
 )
 
-#: Elements that are read together.
-TOGETHER = 10_000
+#: Counts that are read together. Rows that wait must not push each other out of a core's cache.
+TOGETHER = 100_000
 #: Counts that are held before they are handed on.
 VALUES = 4_000_000
 #: With fewer than this, records that cannot be read together are read one by one.
@@ -54,7 +54,7 @@ class Gather(beam.DoFn):  # type: ignore[misc]
 
     def __init__(self, plan: Plan, shards: int) -> None:
         self.plan, self.shards = plan, shards
-        self.enough = max(100, min(TOGETHER, VALUES // 4 // len(plan.schema.states)))
+        self.enough = max(100, TOGETHER // len(plan.schema.states))
 
     def start_bundle(self) -> None:
         self.waiting: list[Any] = []
