@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from aggmc_beam.lagged import SINGLE
 from aggmc_beam.profile import scattered
 
 #: Empty places after each realization: no pair at lag 2 reaches from one to the next.
@@ -24,8 +25,6 @@ LONG = 64
 SAMPLE = 256
 #: Places for each record, beyond which a panel is not worth its while.
 SPARSE = 8
-#: Whole numbers below this are exact in single precision.
-SINGLE = 2.0**24
 
 Label = Callable[[np.ndarray], np.ndarray]
 
@@ -254,7 +253,9 @@ class Line:
             sums = z[:steps]
         else:
             shaped = z[: self.length].reshape(count, width * S)
-            sums = (np.ones(count, z.dtype) @ shaped).reshape(width, S)[:steps]
+            # Whose products are exact in single precision, that many can be summed in it too.
+            ones = np.ones(count, z.dtype if count < 4096 else np.float64)
+            sums = (ones @ shaped).reshape(width, S)[:steps]
         if self.panel.is_full:
             return sums, np.full(steps, float(count))
         return sums, self.there[APART:-APART].reshape(count, width)[:, :steps].sum(0, dtype=np.float64)

@@ -11,28 +11,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from threading import local
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from aggmc_beam.digest import Digest
+from aggmc_beam.lagged import DOUBLE, fold_of, folded, gram, products
 from aggmc_beam.moments import CoMoment, Counts, Moments
-from aggmc_beam.panel import APART, SINGLE, Label, Line, Lone, Panel, compact
+from aggmc_beam.panel import APART, Label, Line, Lone, Panel, compact
 from aggmc_beam.profile import SHIFT, Profile, end_at, scattered
 from aggmc_beam.tracks import Tracks
 
 #: Values that are multiplied at once, if realizations are not longer: what stays in a core's cache.
-BLOCK = 1 << 18
-#: Neighbouring places are multiplied as one row of about so many values, as wide products are faster.
-WIDE = 96
-#: Products in single precision are taken where at least so many can be summed.
-FEW = 512
+BLOCK = 1 << 19
+#: Fewer rows than these are not worth single precision.
+FEW = 64
 #: Sums by step that are kept apart at most, until they are added up.
 POOL = 32
 #: With fewer values, threads are not worth their while.
 MANY = 1 << 17
-#: Whole numbers below this are exact in double precision.
-_DOUBLE = 2.0**53
 #: Where the neighbours are that make a record the left or right end of a pair at lag 1, and at lag 2.
 _NEIGHBOURS = (1, -1, 2, -2)
 
@@ -86,7 +83,7 @@ class PanelSums:
             replicate = self._replicates[label]
             replicate.met += b - a
             for block in panel.blocks(a, b, BLOCK // self.states):
-                replicate.add(Line(panel, values, *block, _fold(self.states)), self._spaces)
+                replicate.add(Line(panel, values, *block, fold_of(self.states)), self._spaces)
 
         for _ in over(take, panel.spans):
             pass
@@ -125,29 +122,33 @@ class PanelSums:
             self._latest = None
 
 
-@dataclass
-class _Sums:
-    """Sums about a centre: `lags` [4, S, S] are products at lags 0, 1 and 2, and of records without a next
-    one with themselves; `ends` [5, S + 1] sums of all records and of those that are left and right ends of
-    pairs at lag 1 and lag 2, with their numbers."""
+class _Sums(NamedTuple):
+    """Sums about a centre: `lags` as `products` finds them; `last` [S, S], the products of records without a
+    next one with themselves; `ends` [5, S + 1], sums of all records and of those that are left and right ends
+    of pairs at lag 1 and lag 2, with their numbers."""
 
-    lags: np.ndarray
+    lags: list[np.ndarray]
+    last: np.ndarray
     ends: np.ndarray
 
     def moments(self, centre: np.ndarray) -> Moments:
-        zero, one, two, last = self.lags
+        zero, one, two = folded(self.lags, fold_of(len(centre)))
         records, left1, right1, left2, right2 = self.ends
-        kinds = (
-            (records, records, zero),
-            (left1, right1, one),
-            (left2, right2, two),
-            (left1, left1, zero - last),
-        )
+        left = zero - self.last
+        kinds = (records, records, zero), (left1, right1, one), (left2, right2, two), (left1, left1, left)
         lag0, lag1, lag2, ends = (
             CoMoment.about(centre, round(float(x[-1])), float(x[-1]), x[:-1], y[:-1], product)
             for x, y, product in kinds
         )
         return Moments(lag0, lag1, lag2, ends, Counts(), float(lag0.pairs))
+
+
+class _Steps(NamedTuple):
+    """Sums [m, S] and numbers [m] of records by step, and of those without each kind of neighbour."""
+
+    sums: np.ndarray
+    number: np.ndarray
+    lone: list[Lone]
 
 
 @dataclass
@@ -159,50 +160,78 @@ class _Replicate:
     by_step: np.ndarray
     met: int = 0
     centre: np.ndarray | None = None
-    size: float = 0.0
-    """A bound on the sums of products about the centre."""
-    single: bool = True
-    """Whether single precision was enough so far."""
+    sums: _Sums | None = None
+    rows: int = 1 << 20
+    """How many rows may be summed at once in single precision, as far as is known."""
 
     def __post_init__(self) -> None:
-        S = self.states
-        self.others = Moments.zero(S)
-        self.sums = _Sums(np.zeros((4, S, S)), np.zeros((5, S + 1)))
+        self.others = Moments.zero(self.states)
         self.lone: tuple[list[Lone], ...] = ([], [], [], [])
 
     def add(self, line: Line, spaces: _Spaces) -> None:
         """Add the records of a line."""
         if self.centre is None:
             self.centre = line.centre()
-        is_whole = line.values.dtype.kind in "iu"
-        z = line.fill(self.centre, spaces.of(line, np.float32 if is_whole and self.single else np.float64))
-        reach = _reach(z)
-        if z.dtype == np.float32 and _exact_products(reach) < FEW:
-            self.single = False
-            z = line.fill(self.centre, spaces.of(line, np.float64))
-            reach = _reach(z)
-        size = self.size + reach**2 * len(z)
-        if size < _DOUBLE and (is_whole or bool((np.rint(z) == z).all())):
-            self.size = size
-            most = _exact_products(reach)
-            sums = self._sum(line, z.astype(np.float32, copy=False) if most >= FEW else z, self.centre, most)
-            self.sums.lags += sums.lags
-            self.sums.ends += sums.ends
+        if self._add_whole(line, spaces):
             return
         # About a centre of its own, as sums about that of the others would cost digits.
         centre = line.centre()
-        z = line.fill(centre, spaces.of(line, np.float64))
-        self.others += self._sum(line, z, centre, len(z)).moments(centre)
+        found = self._sum(line, line.fill(centre, spaces.of(line, np.float64)))
+        assert found is not None
+        self.others += found[0].moments(centre)
+        self._add_steps(line, found[1], centre)
 
-    def _sum(self, line: Line, z: np.ndarray, centre: np.ndarray, most: int) -> _Sums:
-        """The sums about a centre, with at most so many products in single precision; and each record is
-        added to its step."""
+    def _add_whole(self, line: Line, spaces: _Spaces) -> bool:
+        """Add whole numbers, in single precision where it is exact; or return False if no precision is."""
         assert self.centre is not None
-        S, most = self.states, most if z.dtype == np.float32 else len(z)
+        is_whole = line.values.dtype.kind in "iu"
+        found = self._sum_in_single(line, spaces) if is_whole else None
+        if found is None:
+            z = line.fill(self.centre, spaces.of(line, np.float64))
+            found = self._sum(line, z) if is_whole or (np.rint(z) == z).all() else None
+            if found is None:
+                return False
+        sums, steps = found
+        if self.sums is not None:
+            for mine, more in zip(self.sums.lags, sums.lags, strict=True):
+                more += mine
+            sums = _Sums(sums.lags, sums.last + self.sums.last, sums.ends + self.sums.ends)
+        if not sums.lags[0].diagonal().max() < DOUBLE:
+            return False
+        self.sums = sums
+        self._add_steps(line, steps, self.centre)
+        return True
+
+    def _sum_in_single(self, line: Line, spaces: _Spaces) -> tuple[_Sums, _Steps] | None:
+        """The sums about the centre, if single precision is exact for at least a few rows at once."""
+        assert self.centre is not None
+        if self.rows < FEW:
+            return None
+        z = line.fill(self.centre, spaces.of(line, np.float32))
+        found = self._sum(line, z)
+        while found is None and self.rows >= 4 * FEW:
+            self.rows = min(self.rows, len(z)) // 4
+            found = self._sum(line, z)
+        if found is None:
+            self.rows = 0
+        return found
+
+    def _sum(self, line: Line, z: np.ndarray) -> tuple[_Sums, _Steps] | None:
+        """The sums of a line that is filled; None if single precision may not be exact."""
+        rows = self.rows if z.dtype == np.float32 else len(z)
+        lags, last = products(z, line.fold, rows), gram(line.last(z), rows)
+        if lags is None or last is None:
+            return None
         sums, number = line.by_step(z)
         lone = [line.lone(z, sums, number, distance) for distance in _NEIGHBOURS]
         total = np.append(sums.sum(0, dtype=np.float64), number.sum())
-        ends = total - np.stack([np.zeros(S + 1), *(found.sums.sum(0) for found in lone)])
+        ends = total - np.stack([np.zeros(self.states + 1), *(found.sums.sum(0) for found in lone)])
+        return _Sums(lags, last, ends), _Steps(sums, number, lone)
+
+    def _add_steps(self, line: Line, steps: _Steps, centre: np.ndarray) -> None:
+        """Add each record to its step."""
+        assert self.centre is not None
+        S, (sums, number, lone) = self.states, steps
         if centre is not self.centre:
             away = np.append(centre - self.centre, 0.0)
             sums = sums + number[:, None] * away[:-1]
@@ -217,13 +246,11 @@ class _Replicate:
                 known.append(Lone(step + line.first, found))
             if len(known) > POOL:
                 known[:] = [_pooled(known)]
-        last = line.last(z)
-        return _Sums(np.concatenate([_lags(z, line.fold, most), _within(last, most)[None]]), ends)
 
     @property
     def moments(self) -> Moments:
         assert self.centre is not None
-        total = self.sums.moments(self.centre) + self.others
+        total = self.others if self.sums is None else self.sums.moments(self.centre) + self.others
         return replace(total, counts=Counts(realizations=self.met))
 
     def profile(self, start: int, means: np.ndarray) -> Profile:
@@ -272,54 +299,6 @@ class _Spaces(local):
                 (max(need, BLOCK // self.states + line.fold), self.states), dtype
             )
         return found
-
-
-def _fold(S: int) -> int:
-    """How many places make one row of a wide product."""
-    return min(16, max(1, WIDE // S))
-
-
-def _reach(z: np.ndarray) -> float:
-    """The largest distance from the centre."""
-    return float(max(z.max(initial=0), -z.min(initial=0)))
-
-
-def _exact_products(reach: float) -> int:
-    """How many products of whole numbers up to `reach` can be summed exactly in single precision."""
-    return int((SINGLE - 1) // max(reach, 1.0) ** 2)
-
-
-def _lags(z: np.ndarray, fold: int, most: int) -> np.ndarray:
-    """[3, S, S]: the products of the line [m, S] with itself at lags 0 to 2; it ends with two empty places.
-
-    With `fold` places as one row, most pairs are within rows, the others between neighbouring rows.
-    """
-    S = z.shape[1]
-    if fold == 1:
-        return np.stack([_within(z, most), _between(z, z[1:], most), _between(z, z[2:], most)])
-    wide = z.reshape(-1, fold * S)
-    within = _within(wide, most).reshape(fold, S, fold, S)
-    between = _between(wide[:, -APART * S :], wide[1:, : APART * S], most).reshape(APART, S, APART, S)
-    lags = np.zeros((3, S, S))
-    for i in range(fold):
-        for j in range(i, min(i + APART + 1, fold)):
-            lags[j - i] += within[i, :, j]
-    for i in range(APART):
-        for j in range(i + 1):
-            lags[APART + j - i] += between[i, :, j]
-    return lags
-
-
-def _within(x: np.ndarray, most: int) -> np.ndarray:
-    """x'x, at most so many products at once in their own precision."""
-    parts = (x[a : a + most] for a in range(0, len(x), most))
-    return sum((part.T @ part for part in parts), np.zeros((x.shape[1], x.shape[1])))
-
-
-def _between(x: np.ndarray, y: np.ndarray, most: int) -> np.ndarray:
-    """x'y over the rows of y, likewise."""
-    parts = (slice(a, min(a + most, len(y))) for a in range(0, len(y), most))
-    return sum((x[part].T @ y[part] for part in parts), np.zeros((x.shape[1], y.shape[1])))
 
 
 def _pooled(parts: list[Lone]) -> Lone:

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from aggmc_beam import panel, panelsums
+from aggmc_beam import lagged, panel, panelsums
 from aggmc_beam.chain import Stationary
 from aggmc_beam.digest import Digest
 from aggmc_beam.pairing import Block
@@ -112,7 +112,7 @@ def test_whole_numbers_give_the_same_bits_for_any_split_chunk_and_number_of_thre
         }
         for module, name, value in (
             (panel, "LONG", 10**6),
-            (panelsums, "WIDE", 1),
+            (lagged, "WIDE", 1),
             (panelsums, "BLOCK", 150),
         ):
             monkeypatch.setattr(module, name, value)
@@ -131,7 +131,7 @@ def test_single_precision_is_taken_only_where_it_is_exact(monkeypatch):
     for most in (50, 200, 300, 5000):
         key, time, values = records(40, 300, 0.01, most)
         quick = summed(key, time, values)[0]
-        monkeypatch.setattr(panelsums, "SINGLE", 0.0)
+        monkeypatch.setattr(lagged, "SINGLE", 0.0)
         assert quick.to_bytes() == summed(key, time, values)[0].to_bytes()
         monkeypatch.undo()
 

@@ -7,11 +7,9 @@ however often they came, the same ones are kept: those that stand first in the f
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,7 +20,7 @@ from aggmc_beam.local.accumulate import ONE, Accumulator
 from aggmc_beam.local.assemble import Long, Records, Rows
 from aggmc_beam.local.engine import Plan, accumulator
 from aggmc_beam.local.survey import Extent
-from aggmc_beam.local.threads import cores, one_blas_thread
+from aggmc_beam.local.threads import on_all_cores, one_blas_thread
 from aggmc_beam.moments import Counts, Moments
 from aggmc_beam.records import realization_number
 from aggmc_beam.saved import Sums
@@ -34,16 +32,6 @@ STRETCH = 1 << 16
 OPEN = 4_000_000
 #: With more than this many places for each record, finding equal ones by sorting is better.
 SPARSE = 32
-
-
-@cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(cores())
-
-
-def on_all_cores(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterable[Any]:
-    """What `map` does, by threads that all bundles of this worker share."""
-    return _pool().map(function, items)
 
 
 @dataclass

@@ -1,0 +1,80 @@
+"""Products of a line with itself at lags 0 to 2, as fast and as exact as matrix products can be.
+
+A line [m, S] has a record or zeros in each row, and ends with two rows of zeros. Narrow matrices are
+multiplied slowly, so `fold` rows are taken as one: most pairs are then within the wide rows, the others
+between neighbouring ones.
+
+Sums of whole numbers are exact as long as they stay below what the precision holds, and no sum of products is
+larger than the larger sum of squares. So the diagonal tells afterwards whether all of them are exact.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+#: Wide rows have about so many values.
+WIDE = 96
+#: The farthest lag.
+LAGS = 2
+#: Whole numbers up to these are exact in single and double precision.
+SINGLE, DOUBLE = 2.0**24, 2.0**53
+
+
+def fold_of(S: int) -> int:
+    """How many rows of S values are taken as one, a power of two."""
+    return 1 << min(4, max(1, WIDE // S).bit_length() - 1)
+
+
+def products(z: np.ndarray, fold: int, rows: int) -> list[np.ndarray] | None:
+    """The products within and between wide rows, or None if some may not be exact in single precision; `rows`
+    of them at once are summed in it. `folded` makes lags of their sums."""
+    wide = z.reshape(-1, fold * z.shape[1])
+    within = gram(wide, rows)
+    if within is None:
+        return None
+    if fold == 1:
+        return [within, *(_between(wide, wide[lag:], rows) for lag in range(1, LAGS + 1))]
+    ends = LAGS * z.shape[1]
+    return [within, _between(wide[:, -ends:], wide[1:, :ends], rows)]
+
+
+def folded(found: list[np.ndarray], fold: int) -> np.ndarray:
+    """[3, S, S]: the products at lags 0 to 2, from sums of what `products` gives."""
+    if fold == 1:
+        return np.stack(found)
+    S = len(found[0]) // fold
+    within = found[0].reshape(fold, S, fold, S)
+    between = found[1].reshape(LAGS, S, LAGS, S)
+    lags = np.zeros((LAGS + 1, S, S))
+    for i in range(fold):
+        for j in range(i, min(i + LAGS + 1, fold)):
+            lags[j - i] += within[i, :, j]
+    for i in range(LAGS):
+        for j in range(i + 1):
+            lags[LAGS + j - i] += between[i, :, j]
+    return lags
+
+
+def gram(x: np.ndarray, rows: int) -> np.ndarray | None:
+    """x'x, so many rows at once in their own precision; None if that may not be exact for single precision.
+
+    The limit is half of what it holds, since a row of the next part may take part in products between rows.
+    """
+    limit = SINGLE / 2 if x.dtype == np.float32 else np.inf
+    total = np.zeros((x.shape[1], x.shape[1]))
+    for start in range(0, len(x), rows):
+        part = x[start : start + rows]
+        found = part.T @ part
+        if not found.diagonal().max(initial=0) < limit:
+            return None
+        total += found
+    return total
+
+
+def _between(x: np.ndarray, y: np.ndarray, rows: int) -> np.ndarray:
+    """x'y over the rows of y, so many at once."""
+    total = np.zeros((x.shape[1], y.shape[1]))
+    for start in range(0, len(y), rows):
+        stop = min(start + rows, len(y))
+        total += x[start:stop].T @ y[start:stop]
+    return total
