@@ -20,7 +20,7 @@ from aggmc_beam.profile import scattered
 #: Empty places after each realization: no pair at lag 2 reaches from one to the next.
 APART = 2
 #: Realizations of at least so many records are copied one by one, shorter ones by record.
-LONG = 64
+LONG = 256
 #: Records of a realization whose mean becomes the centre of sums.
 SAMPLE = 256
 #: Places for each record, beyond which a panel is not worth its while.

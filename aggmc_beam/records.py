@@ -112,6 +112,16 @@ class Schema:
         more = [c for c in (self.state, self.population) if c is not None]
         return [*self.group_by, self.realization, self.time, *counts, *more]
 
+    @property
+    def numbers(self) -> set[str]:
+        """The columns that hold a number, and no name."""
+        found = {self.counts} if isinstance(self.counts, str) else set(self.counts)
+        if self.state is None and isinstance(self.counts, str):
+            found = set()  # a column of lists
+        if not self.clock.stamps:
+            found.add(self.time)
+        return found - {*self.group_by, self.realization, self.state}
+
 
 @dataclass(frozen=True)
 class Record:

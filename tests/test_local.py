@@ -252,3 +252,21 @@ def test_counts_beyond_the_limit_are_refused_in_every_layout(layout, count, tmp_
     path = frames.save(frame, tmp_path / "data.parquet")
     result = run(read_config(frames.config(path, input={"layout": layout}, max_rejected=0.5)))
     assert result.ledger["rejected"] == (2 if layout == "wide" else 6)
+
+
+@pytest.mark.parametrize(
+    ("field", "rejected"),
+    [("12", 0), ("12.0", 0), (" 12", 0), ("+12", 0), ("1.2e1", 0), ("twelve", 1), ("", 1)],
+)
+@pytest.mark.parametrize("column", ["work", "time"])
+def test_a_number_that_is_written_otherwise_changes_nothing_else_of_a_csv_file(
+    field, rejected, column, tmp_path
+):
+    """Plain whole numbers are read at once; one other field, and every field is read as text."""
+    frame = frames.wide(frames.counts(K=25)).cast(pl.Int64).with_columns(pl.col(column).cast(pl.String))
+    changed = frame.with_columns(pl.Series(column, [field, *frame[column][1:]]))
+    path = frames.save(changed, tmp_path / "data.csv")
+    found = run(read_config(frames.config(path, max_rejected=0.5))).ledger
+    again = 1 if column == "time" and not rejected else 0
+    assert found["rejected"] == rejected
+    assert found["records"] == frame.height - rejected - again

@@ -88,7 +88,15 @@ class Plan:
     @property
     def frame(self) -> pl.LazyFrame:
         """All rows as tidy rows, in the order of the files."""
-        frames = [tidy(source, i, self.schema, native=True) for i, source in enumerate(self.sources)]
+        return self._tidy(self.sources)
+
+    @property
+    def guess(self) -> pl.LazyFrame:
+        """The same, if all numbers in CSV files are whole and plainly written; else an error of Polars."""
+        return self._tidy([source.guessed(self.schema.numbers) for source in self.sources])
+
+    def _tidy(self, sources: list[Source]) -> pl.LazyFrame:
+        frames = [tidy(source, i, self.schema, native=True) for i, source in enumerate(sources)]
         return frames[0] if len(frames) == 1 else pl.concat(frames, how="vertical_relaxed")
 
     @property
@@ -176,7 +184,7 @@ def sum_plan(
     plan: Plan, saved: Saved | None = None, progress: Progress = no_progress
 ) -> tuple[Accumulator, int, bool]:
     """All sums, how many rows were read, and whether they had to be sorted."""
-    frame = gathered(plan.frame, plan.sources, len(plan.schema.columns))
+    frame = gathered(plan.frame, plan.sources, len(plan.schema.columns), plan.guess)
     total = accumulator(plan, saved)
     with spread() as threads:
         if isinstance(frame, pl.DataFrame):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -21,12 +22,17 @@ FEW_VALUES, FEW_BYTES = 1 << 26, 1 << 28
 SPARSE = 4
 
 
-def gathered(frame: pl.LazyFrame, sources: list[Source], columns: int) -> Table:
-    """The rows themselves where they are few, so that their files are read only once."""
+def gathered(frame: pl.LazyFrame, sources: list[Source], columns: int, guess: pl.LazyFrame) -> Table:
+    """The rows themselves where they are few, so that their files are read only once; by way of the `guess`
+    unless that is an error."""
     text = sum(os.path.getsize(s.name) for s in sources if s.format in ("csv", "jsonl"))
     tables = [s.scan([]) for s in sources if s.format in ("parquet", "frame")]
     rows = sum(int(t.select(pl.len()).collect().item()) for t in tables)
-    return frame.collect() if rows * columns <= FEW_VALUES and text <= FEW_BYTES else frame
+    if rows * columns > FEW_VALUES or text > FEW_BYTES:
+        return frame
+    with suppress(pl.exceptions.PolarsError):
+        return guess.collect()
+    return frame.collect()
 
 
 def whole_realizations(batches: Iterable[pl.DataFrame], most: int) -> Iterator[pl.DataFrame]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import glob
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,22 @@ _FORMATS = {
 
 @dataclass(frozen=True)
 class Source:
-    """One file or frame. `columns` maps names to a dtype, as far as it is known before reading."""
+    """One file or frame. `columns` maps names to a dtype, as far as it is known before reading: text in CSV
+    files, so that one broken field costs its row and not the file."""
 
     name: str
     format: str
     columns: dict[str, Any]
     separator: str = ","
     frame: pl.LazyFrame | None = field(default=None, compare=False)
+
+    def guessed(self, numbers: Iterable[str]) -> Source:
+        """The same, with these columns of a CSV file taken for whole numbers: quicker, and an error of Polars
+        if one field is not."""
+        if self.format != "csv":
+            return self
+        whole = {name: pl.Int64 for name in numbers if name in self.columns}
+        return replace(self, columns={**self.columns, **whole})
 
     def scan(self, columns: Sequence[str]) -> pl.LazyFrame:
         """These columns, the row's number as a reader of the file counts, and `BROKEN`."""
@@ -48,9 +57,8 @@ class Source:
         return frame.select(*columns, ROW, pl.lit(False).alias(BROKEN))
 
     def _scan_csv(self, columns: Sequence[str]) -> pl.LazyFrame:
-        # All text, so that one broken field costs its row and not the file; and a column more than
-        # the header has, so that rows with too many fields are noticed.
-        schema = dict.fromkeys([*self.columns, _EXTRA], pl.String)
+        # A column more than the header has, so that rows with too many fields are noticed.
+        schema = {**self.columns, _EXTRA: pl.String}
         frame = pl.scan_csv(
             self.name,
             has_header=False,
