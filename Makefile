@@ -47,7 +47,7 @@ soak: $(READY)  ## long runs: exact sums, flat memory, bounded state
 	$(BIN)/python benchmarks/soak/local.py
 	$(BIN)/python benchmarks/soak/stream.py
 
-bench: $(READY) $(PEERS)/ready  ## measure speed against named alternatives; BENCH=--quick for a minute's form
+bench: $(READY) $(PEERS)/ready  ## measure speed against named alternatives; BENCH=--quick for a short form
 	$(BIN)/python -m benchmarks.speed $(BENCH)
 
 scale: $(READY)  ## measure what a record costs as data grow: bytes, state and processor time
