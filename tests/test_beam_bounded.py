@@ -222,3 +222,22 @@ def test_an_error_in_the_data_is_told_in_one_line(tmp_path, capsys):
     error = capsys.readouterr().err
     assert "all 1 rows were rejected; the first: time is 'x', not a whole number" in error
     assert "while running" not in error
+
+
+@pytest.mark.parametrize("layout", ["long", "wide"])
+@pytest.mark.parametrize("groups", [[], ["region"]], ids=["one group", "a group of its own"])
+def test_a_realization_without_a_good_row_is_rejected_and_the_run_goes_on(layout, groups, tmp_path):
+    good = frames.wide(frames.counts(K=3)).with_columns(region=pl.lit("north"))
+    bad = good.head(1).with_columns(
+        realization=pl.lit(99, good.schema["realization"]),
+        region=pl.lit("south"),
+        **{state: pl.lit(float("nan")) for state in frames.STATES},
+    )
+    frame = pl.concat([good, bad])
+    frame = frames.long(frame) if layout == "long" else frame
+    path = frames.save(frame, tmp_path / "data.parquet")
+    more = {"layout": "long"} if layout == "long" else {"columns": {"counts": frames.STATES}}
+    plain = frames.config(path, input=more, max_rejected=0.5)
+    found = compare(tmp_path, {**plain, "group_by": groups} if groups else plain)
+    assert len(found[output.ESTIMATES]) == 1
+    assert len(found[output.REJECTED]) == (3 if layout == "long" else 1)

@@ -132,7 +132,7 @@ class SumKeys(beam.DoFn):  # type: ignore[misc]
     def _add(self, group: Group, batches: list[Batch]) -> Iterator[Any]:
         meeting = self.meetings.pop(group, None)
         if meeting is None:
-            meeting = Meeting(self.plan, group, self.reach[group_key(group)].extent)
+            meeting = Meeting(self.plan, group, self.reach.get(group_key(group), Reach()).extent)
         noticed = meeting.add(batches, self.files)
         count_noticed(noticed.counts)
         yield beam.pvalue.TaggedOutput(NOTICED, noticed.counts)

@@ -38,6 +38,7 @@ from aggmc_beam.beam.files import (
     File,
     Piece,
     feed,
+    must_meet,
     read_coverage,
     read_rows,
     split_file,
@@ -194,6 +195,8 @@ class SumPiece(beam.DoFn):  # type: ignore[misc]
 
     def _parted(self, total: Accumulator, records: Any) -> tuple[Records | None, Any]:
         """The records that are summed here, and those that must meet others elsewhere."""
+        if must_meet(self.plan):
+            return None, records
         keys = total.keys
         if len(keys) > len(self.meets):
             known = len(self.meets)

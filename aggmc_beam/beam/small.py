@@ -58,10 +58,10 @@ class SumSmall(beam.DoFn):  # type: ignore[misc]
             reach = sum((_reach(batch) for batch in batches), Reach())
             meeting = Meeting(self.plan, group, reach.extent)
             found = meeting.add(batches, files=True)
-            [sums] = meeting.settle().saved(remember=self.tracks).groups
             noticed.update(found.counts)
-            yield group_key(group), sums if self.tracks else without_tracks(sums)
-            yield beam.pvalue.TaggedOutput(REACH, (group_key(group), reach))
+            for sums in meeting.settle().saved(remember=self.tracks).groups:
+                yield group_key(group), sums if self.tracks else without_tracks(sums)
+                yield beam.pvalue.TaggedOutput(REACH, (group_key(group), reach))
             yield from unused_rows(found)
         count_noticed(noticed)
         yield beam.pvalue.TaggedOutput(NOTICED, dict(noticed))
@@ -81,4 +81,4 @@ def _reach(batch: Batch) -> Reach:
     if batch.state is None:
         return reach_of(batch)
     good = np.flatnonzero(good_rows(batch.values))
-    return reach_of(take(batch, good) if len(good) else batch)
+    return reach_of(take(batch, good)) if len(good) else Reach()

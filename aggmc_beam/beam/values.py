@@ -79,7 +79,8 @@ class Reach:
 
     @property
     def extent(self) -> Extent:
-        return Extent(len(self.names), self.first, self.last)
+        """At least one realization and step, also of a group without a good row."""
+        return Extent(len(self.names), self.first, self.last) if self.names else Extent(1, 0, 0)
 
 
 def reach_of(batch: Batch) -> Reach:

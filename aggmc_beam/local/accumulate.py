@@ -79,7 +79,8 @@ class Accumulator:
         for name in extents:
             self.keys.add_group(name)
         for name in self.keys.groups[len(self.rules) :]:
-            self.add_rule(extents[name], replicates, block)
+            # A group may have rows, and none of them good.
+            self.add_rule(extents.get(name, Extent(1, 0, 0)), replicates, block)
 
     def add_rule(self, extent: Extent, replicates: int, block: int | None) -> None:
         """The jackknife rule of the group that comes next in `keys.groups`."""
@@ -150,7 +151,7 @@ class Accumulator:
     def count_duplicates(self, groups: np.ndarray) -> None:
         """Count one duplicate for each entry, in that group."""
         for group, number in zip(*np.unique(groups, return_counts=True), strict=True):
-            if self.digests[group].parts:
+            if group < len(self.digests) and self.digests[group].parts:
                 self.digests[group] = self.digests[group].counted(Counts(duplicates=int(number)))
 
     def _sum(self, block: Block, firsts: np.ndarray) -> None:
@@ -223,7 +224,7 @@ class Accumulator:
     def saved(self, remember: bool = True) -> Saved:
         """Everything, ready to be stored, estimated from or resumed. For estimates alone, nobody needs to
         `remember` what realizations there are."""
-        groups = [self._sums_of(g, remember) for g in range(len(self.keys.groups))]
+        groups = [self._sums_of(g, remember) for g, digest in enumerate(self.digests) if digest.parts]
         undone = self.preparation.noise if self.preparation.undo else None
         clock = (self.schema.clock.step, self.schema.clock.origin)
         return Saved(self.schema.states, self.chain, groups, self.preparation.weighted, undone, clock)

@@ -371,8 +371,9 @@ def _count(total: Accumulator, refused: Refused) -> None:
     groups = total.keys.group
     for keys in refused.repeated:
         total.count_duplicates(groups[keys])
-    if len(total.digests) == 1 and total.digests[0].parts:
-        total.digests[0] = total.digests[0].counted(Counts(rejected=refused.number))
+    filled = [g for g, digest in enumerate(total.digests) if digest.parts]
+    if len(filled) == 1:
+        total.digests[filled[0]] = total.digests[filled[0]].counted(Counts(rejected=refused.number))
 
 
 def _nothing(rows: int, rejections: Iterator[Rejection]) -> str:
