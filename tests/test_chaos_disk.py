@@ -11,6 +11,16 @@ import pytest
 
 import aggmc_beam as am
 
+# The child limits itself: what subprocess calls between fork and exec (`preexec_fn`) runs beside gRPC's
+# threads, which gRPC starts again after a fork and which abort when their files are closed.
+LIMITED = """\
+import resource, sys
+from aggmc_beam.cli import main
+limit = int(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+sys.exit(main(sys.argv[2:]))
+"""
+
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
@@ -29,16 +39,9 @@ def aggmc(out, files="data.csv", limit=None, **more):
     )
     given = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
 
-    def restrict():
-        if limit is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
+    program = ["-m", "aggmc_beam.cli"] if limit is None else ["-c", LIMITED, str(limit)]
     return subprocess.run(
-        [sys.executable, "-m", "aggmc_beam.cli", "run", "run.yaml", *given],
-        capture_output=True,
-        text=True,
-        preexec_fn=restrict,
-        check=False,
+        [sys.executable, *program, "run", "run.yaml", *given], capture_output=True, text=True, check=False
     )
 
 
