@@ -1,5 +1,7 @@
 """fast, gmm and the noise test, against exact moments, dense algebra and simulations."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from oracle import population_moments
@@ -42,6 +44,23 @@ def test_an_estimate_is_a_stochastic_matrix_with_the_margins_of_the_data():
     mu = np.maximum(x.mu, 0.5 / x.individuals)
     mu /= mu.sum()
     np.testing.assert_allclose(mu @ fast(x), mu, atol=1e-8)
+
+
+@pytest.mark.parametrize("lag0", ["any", "known"])
+def test_rounding_is_not_enlarged(lag0):
+    """Many individuals make the shares nearly certain: the curvature's condition is about 1e7."""
+    y, _ = am.simulate(states=3, steps=40, realizations=8, population=200, noise=am.Binomial(0.5), seed=5)
+    moments, rng = am.Moments.of(y), np.random.default_rng(6)
+    expected = gmm(latent(moments, am.Binomial(0.5), 200), lag0=lag0)
+
+    def shaken(part):
+        product = part.product * (1 + 2e-16 * rng.choice([-1, 1], part.product.shape))
+        return replace(part, product=product)
+
+    for _ in range(10):
+        parts = {name: shaken(getattr(moments, name)) for name in ("lag0", "lag1", "lag2")}
+        near = replace(moments, **parts)
+        assert np.abs(gmm(latent(near, am.Binomial(0.5), 200), lag0=lag0) - expected).max() < 3e-12
 
 
 def test_a_single_step_pair_per_realization_is_enough():

@@ -209,8 +209,8 @@ class _Search:
     def _step(self, gradient: np.ndarray) -> float:
         """To the minimum of the local quadratic; the squared length of the step in its metric."""
         space = self.space
-        linear = self.H @ (self.P.ravel() - space.origin) - gradient.ravel()
-        solution, self.free = nonnegative_qp(self.H_free, space.basis.T @ linear, space.E, space.e, self.free)
+        downhill, start = -(space.basis.T @ gradient.ravel()), space.coordinates(self.P)
+        solution, self.free = nonnegative_qp(self.H_free, downhill, space.E, space.e, self.free, start)
         new = (space.origin + space.basis @ solution).reshape(self.P.shape)
         new /= new.sum(1, keepdims=True)
         step = (new - self.P).ravel()
@@ -263,6 +263,10 @@ class Space:
         if (np.abs(e[~used]) > 1e-9).any() or (e[used] < -1e-9).any():
             raise InputError("no transition matrix meets these constraints; fix fewer cells")
         return cls(origin, basis, E[used], e[used])
+
+    def coordinates(self, P: np.ndarray) -> np.ndarray:
+        """The x of a P that is allowed."""
+        return np.asarray(self.basis.T @ (P.ravel() - self.origin) / (self.basis**2).sum(0))
 
     def reduce(self, H: np.ndarray) -> np.ndarray:
         """H in terms of x."""
