@@ -65,11 +65,10 @@ class SumFiles(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, pipeline: Any) -> Outcome:
         pieces = [piece for file in self.files for piece in split_file(self.plan, file)]
-        sums = self._at_once if is_small(self.plan, pieces) else self._spread
-        return sums(pipeline, pieces)
+        return self._at_once(pipeline) if is_small(self.plan, pieces) else self._spread(pipeline, pieces)
 
-    def _at_once(self, pipeline: Any, pieces: list[Piece]) -> Outcome:
-        step = beam.ParDo(SumSmall(self.plan, pieces, self.tracks)).with_output_types(
+    def _at_once(self, pipeline: Any) -> Outcome:
+        step = beam.ParDo(SumSmall(self.plan, self.files, self.tracks)).with_output_types(
             tuple[str, Sums], **ASIDE, **{REACH: tuple[str, Reach]}
         )
         read = step.with_outputs(NOTICED, PLACES, REACH, main="sums")

@@ -1,28 +1,24 @@
-"""Input so small that one worker reads it whole: nothing has to travel, and nothing is read twice."""
+"""Input so small that one worker sums it whole, by the local engine: nothing travels but the sums."""
 
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import apache_beam as beam
-import numpy as np
 
-from aggmc_beam.beam.bounded import NOTICED, PLACES, REACH, count_noticed, group_key, unused_rows
-from aggmc_beam.beam.files import PIECE, Piece, feed, is_local, piece_frame, to_batches
-from aggmc_beam.beam.summing import Meeting, take
-from aggmc_beam.beam.values import Batch, Group, Reach, reach_of, without_tracks
-from aggmc_beam.local.assemble import Refused
-from aggmc_beam.local.engine import Plan
-from aggmc_beam.local.keys import Keys
-from aggmc_beam.local.tidy import group_columns
-from aggmc_beam.records import good_rows
+from aggmc_beam.beam.bounded import NOTICED, REACH, count_noticed, group_key, unused_rows
+from aggmc_beam.beam.files import File, Piece, is_local
+from aggmc_beam.beam.summing import Noticed
+from aggmc_beam.beam.values import Reach, without_tracks
+from aggmc_beam.local.engine import Plan, explained, sum_plan
+from aggmc_beam.local.sources import open_files
 from aggmc_beam.saved import Sums
 
-#: Values that one worker takes on alone.
-SMALL = PIECE
+#: Values that one worker takes on alone: a second or two of work.
+SMALL = 1 << 27
 
 
 def is_small(plan: Plan, pieces: Sequence[Piece]) -> bool:
@@ -40,45 +36,33 @@ def _values(plan: Plan, piece: Piece) -> int:
 
 
 class SumSmall(beam.DoFn):  # type: ignore[misc]
-    """The sums of all groups of the input, whose pieces are these. Its one element tells nothing."""
+    """The sums of all groups of these files. Its one element tells nothing."""
 
-    def __init__(self, plan: Plan, pieces: Sequence[Piece], tracks: bool) -> None:
-        self.plan, self.pieces, self.tracks = plan, pieces, tracks
+    def __init__(self, plan: Plan, files: Sequence[File], tracks: bool) -> None:
+        self.plan, self.files, self.tracks = plan, files, tracks
 
     def process(self, _: bytes) -> Iterator[tuple[str, Sums] | Any]:
-        noticed: Counter[str] = Counter()
-        groups: dict[Group, list[Batch]] = {}
-        for piece in self.pieces:
-            refused = Refused()
-            for batch in self._read(piece, refused, noticed):
-                groups.setdefault(batch.group, []).append(batch)
-            for file, row in np.concatenate([np.zeros((0, 2), int), *refused.places]).tolist():
-                yield beam.pvalue.TaggedOutput(PLACES, (file, (row, "")))
-        for group, batches in groups.items():
-            reach = sum((_reach(batch) for batch in batches), Reach())
-            meeting = Meeting(self.plan, group, reach.extent)
-            found = meeting.add(batches, files=True)
-            noticed.update(found.counts)
-            for sums in meeting.settle().saved(remember=self.tracks).groups:
-                yield group_key(group), sums if self.tracks else without_tracks(sums)
-                yield beam.pvalue.TaggedOutput(REACH, (group_key(group), reach))
-            yield from unused_rows(found)
-        count_noticed(noticed)
-        yield beam.pvalue.TaggedOutput(NOTICED, dict(noticed))
+        plan = self._opened()
+        with explained(plan):
+            total, rows, _sorted = sum_plan(plan)
+        total.count_repeated()
+        for g, sums in zip(total.filled, total.saved(remember=self.tracks).groups, strict=True):
+            key = group_key(total.keys.groups[g])
+            yield key, sums if self.tracks else without_tracks(sums)
+            # Groups are ordered as they are met; how far they reach is known to their sums.
+            yield beam.pvalue.TaggedOutput(REACH, (key, Reach(place=(0, g))))
+        noticed = Noticed.of(total)
+        yield from unused_rows(noticed)
+        counts = {"rows": rows, **noticed.counts}
+        count_noticed(counts)
+        yield beam.pvalue.TaggedOutput(NOTICED, counts)
 
-    def _read(self, piece: Piece, refused: Refused, noticed: Counter[str]) -> list[Batch]:
-        with piece_frame(self.plan, piece) as frame:
-            if frame is None:
-                return []
-            rows, keys = frame.collect(), Keys(group_columns(self.plan.schema))
-            found = to_batches(keys, feed(self.plan, rows, keys, refused))
-        noticed.update(rows=rows.height, rejected=refused.number)
-        return found
-
-
-def _reach(batch: Batch) -> Reach:
-    """How far its rows reach; of a long table those with a count."""
-    if batch.state is None:
-        return reach_of(batch)
-    good = np.flatnonzero(good_rows(batch.values))
-    return reach_of(take(batch, good)) if len(good) else Reach()
+    def _opened(self) -> Plan:
+        """The plan with its files. How many rows may be rejected is asked where all are counted."""
+        config = replace(self.plan.config, max_rejected=None)
+        paths = [file.path for file in self.files]
+        return replace(
+            self.plan,
+            config=config,
+            sources=open_files(paths, config.input.format, config.input.separator),
+        )

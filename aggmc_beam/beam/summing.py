@@ -44,6 +44,31 @@ class Noticed:
     conflicts: np.ndarray
     counts: dict[str, int]
 
+    @classmethod
+    def of(cls, total: Accumulator, refused: int = 0, conflicts: int = 0) -> Noticed:
+        """What an accumulator noticed, with places from these on."""
+        none = np.zeros((0, 2), np.int64)
+        return cls(
+            np.concatenate([none, *total.refused.places[refused:]]),
+            total.refused.reasons,
+            np.concatenate([none, *total.conflicts[conflicts:]]),
+            counts_of(total),
+        )
+
+
+def counts_of(total: Accumulator) -> dict[str, int]:
+    """What became of the rows so far."""
+    refused = total.refused
+    return {
+        "conflicting": refused.conflicting,
+        "filled_with_zero": refused.filled,
+        "incomplete": refused.incomplete,
+        "rejected": refused.number,
+        "kept": total.kept,
+        "used": total.used,
+        "duplicate": total.duplicate + refused.duplicate,
+    }
+
 
 def split(plan: Plan, batch: Batch, shards: int) -> Iterator[tuple[tuple[int, int], Batch]]:
     """(shard, stretch of time) and the rows that belong there. A realization has one shard."""
@@ -188,7 +213,7 @@ class Meeting:
         """Add all batches of a key. Places in the answer are those of the files, or the number of the batch
         and of its row."""
         plan, total, refused = self.plan, self.total, self.total.refused
-        before, places, conflicts = self._counts(), len(refused.places), len(total.conflicts)
+        before, places, conflicts = counts_of(total), len(refused.places), len(total.conflicts)
         rows, order = _together(plan, total, self.group, found, files)
         if plan.schema.state is None:
             records = Records(rows.key, rows.time, rows.values, rows.population, rows.place)
@@ -200,13 +225,8 @@ class Meeting:
             records = reader.assemble(long if order is None else long.part(order))
         with one_blas_thread():
             total.take(records)
-        none = np.zeros((0, 2), np.int64)
-        return Noticed(
-            np.concatenate([none, *refused.places[places:]]),
-            refused.reasons,
-            np.concatenate([none, *total.conflicts[conflicts:]]),
-            {name: number - before[name] for name, number in self._counts().items()},
-        )
+        noticed = Noticed.of(total, places, conflicts)
+        return replace(noticed, counts={name: n - before[name] for name, n in noticed.counts.items()})
 
     @property
     def is_full(self) -> bool:
@@ -218,21 +238,8 @@ class Meeting:
         """All sums; nothing may be added any more."""
         with one_blas_thread():
             self.total.settle()
-        for keys in self.total.refused.repeated:
-            self.total.count_duplicates(self.total.keys.group[keys])
+        self.total.count_repeated()
         return self.total
-
-    def _counts(self) -> dict[str, int]:
-        total, refused = self.total, self.total.refused
-        return {
-            "conflicting": refused.conflicting,
-            "filled_with_zero": refused.filled,
-            "incomplete": refused.incomplete,
-            "rejected": refused.number,
-            "kept": total.kept,
-            "used": total.used,
-            "duplicate": total.duplicate + refused.duplicate,
-        }
 
 
 class _Joined(NamedTuple):

@@ -94,6 +94,11 @@ class Accumulator:
         return sum(digest.total.records for digest in self.digests)
 
     @property
+    def filled(self) -> list[int]:
+        """The groups that have sums, by number."""
+        return [g for g, digest in enumerate(self.digests) if digest.parts]
+
+    @property
     def open_values(self) -> int:
         """How many values are held that later records could pair with."""
         return self.tracks.open_values.size if self.panel is None else self.panel.open_values
@@ -153,6 +158,11 @@ class Accumulator:
         for group, number in zip(*np.unique(groups, return_counts=True), strict=True):
             if group < len(self.digests) and self.digests[group].parts:
                 self.digests[group] = self.digests[group].counted(Counts(duplicates=int(number)))
+
+    def count_repeated(self) -> None:
+        """Count the repeated rows that never became records."""
+        for keys in self.refused.repeated:
+            self.count_duplicates(self.keys.group[keys])
 
     def _sum(self, block: Block, firsts: np.ndarray) -> None:
         assert block.key is not None
@@ -224,7 +234,7 @@ class Accumulator:
     def saved(self, remember: bool = True) -> Saved:
         """Everything, ready to be stored, estimated from or resumed. For estimates alone, nobody needs to
         `remember` what realizations there are."""
-        groups = [self._sums_of(g, remember) for g, digest in enumerate(self.digests) if digest.parts]
+        groups = [self._sums_of(g, remember) for g in self.filled]
         undone = self.preparation.noise if self.preparation.undo else None
         clock = (self.schema.clock.step, self.schema.clock.origin)
         return Saved(self.schema.states, self.chain, groups, self.preparation.weighted, undone, clock)

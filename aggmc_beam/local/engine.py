@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -126,9 +127,17 @@ def run(config: Config, progress: Progress = no_progress) -> Result:
 
 
 def run_plan(plan: Plan, progress: Progress = no_progress) -> Result:
+    with explained(plan) as files:
+        return _run(plan, progress, files)
+
+
+@contextmanager
+def explained(plan: Plan) -> Iterator[dict[str, Stamp | None]]:
+    """Errors of reading a plan's files as `InputError`, which tells if one has changed. Gives what they were
+    like."""
     before = stamps(source.name for source in plan.sources)
     try:
-        return _run(plan, progress, before)
+        yield before
     except (pl.exceptions.PolarsError, OSError, Unbalanced) as error:
         check_unchanged(before)
         if isinstance(error, Unbalanced):
@@ -142,7 +151,7 @@ def _run(plan: Plan, progress: Progress, files: dict[str, Stamp | None]) -> Resu
     before = 0 if saved is None else sum(s.digest.total.records for s in saved.groups)
     total, rows, sort = sum_plan(plan, saved, progress)
     refused = total.refused
-    _count(total, refused)
+    _count(total)
     after = total.saved(remember=False)
     used = total.records
 
@@ -363,17 +372,15 @@ def labelled(found: Estimate | Estimates, group: dict[str, str] | None, clock: C
     return replace(found, items=tuple(label(e) for e in found.items), pooled=pooled)
 
 
-def _count(total: Accumulator, refused: Refused) -> None:
+def _count(total: Accumulator) -> None:
     """Add what readers noticed to the groups' own counts.
 
     A rejected row may not tell its group, so among several groups only the ledger counts it.
     """
-    groups = total.keys.group
-    for keys in refused.repeated:
-        total.count_duplicates(groups[keys])
-    filled = [g for g, digest in enumerate(total.digests) if digest.parts]
-    if len(filled) == 1:
-        total.digests[filled[0]] = total.digests[filled[0]].counted(Counts(rejected=refused.number))
+    total.count_repeated()
+    if len(total.filled) == 1:
+        (only,) = total.filled
+        total.digests[only] = total.digests[only].counted(Counts(rejected=total.refused.number))
 
 
 def _nothing(rows: int, rejections: Iterator[Rejection]) -> str:
