@@ -21,7 +21,7 @@ from aggmc_beam.local.assemble import Long, Records, Refused, Wide
 from aggmc_beam.local.explain import Rejection, explain
 from aggmc_beam.local.keys import Keys
 from aggmc_beam.local.layout import find_schema
-from aggmc_beam.local.rows import arranged, gathered, sliced, whole_realizations
+from aggmc_beam.local.rows import arranged, gathered, portions, sliced, whole_realizations
 from aggmc_beam.local.sources import ROW, Source, open_files
 from aggmc_beam.local.survey import BATCH, Survey, batches, extents_of, steps_back, survey
 from aggmc_beam.local.threads import spread
@@ -36,7 +36,7 @@ from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.saved import Saved, estimate_sums
 
 #: Values that are held at once, rows times states; whole realizations are better taken together.
-VALUES, PANEL = 2_000_000, 1 << 23
+VALUES, PANEL = 2_000_000, 1 << 25
 #: With at most this share of rows out of order, keeping them open is cheaper than sorting.
 DISORDER = 0.001
 
@@ -89,16 +89,22 @@ class Plan:
     @property
     def frame(self) -> pl.LazyFrame:
         """All rows as tidy rows, in the order of the files."""
-        return self._tidy(self.sources)
+        return _joined(self._tidy(self.sources))
+
+    @property
+    def frames(self) -> list[pl.LazyFrame]:
+        """The tidy rows of each source, with the types that they have together."""
+        frames = self._tidy(self.sources)
+        types = _joined(frames).collect_schema()
+        return [frame.cast(types) for frame in frames]
 
     @property
     def guess(self) -> pl.LazyFrame:
         """The same, if all numbers in CSV files are whole and plainly written; else an error of Polars."""
-        return self._tidy([source.guessed(self.schema.numbers) for source in self.sources])
+        return _joined(self._tidy([source.guessed(self.schema.numbers) for source in self.sources]))
 
-    def _tidy(self, sources: list[Source]) -> pl.LazyFrame:
-        frames = [tidy(source, i, self.schema, native=True) for i, source in enumerate(sources)]
-        return frames[0] if len(frames) == 1 else pl.concat(frames, how="vertical_relaxed")
+    def _tidy(self, sources: list[Source]) -> list[pl.LazyFrame]:
+        return [tidy(source, i, self.schema, native=True) for i, source in enumerate(sources)]
 
     @property
     def populations(self) -> str:
@@ -108,6 +114,10 @@ class Plan:
         unknown = self.config.population in (None, "estimate")
         closed = isinstance(self.config.noise, Exact) and not self.settings.open_population
         return TOTALS if unknown and closed else ONE
+
+
+def _joined(frames: list[pl.LazyFrame]) -> pl.LazyFrame:
+    return frames[0] if len(frames) == 1 else pl.concat(frames, how="vertical_relaxed")
 
 
 def check_local(config: Config) -> None:
@@ -296,7 +306,7 @@ def stream(
     elif total.panel is not None:
         size = max(size, PANEL // len(schema.states))
     done = 0
-    parts = batches(frame, size)
+    parts = batches(frame, size) if sort else portions(plan.sources, plan.frames, size)
     if schema.state is None and found.is_grouped:
         parts = whole_realizations(parts, size)
     for batch in parts:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from aggmc_beam.local.assemble import Records
 from aggmc_beam.local.sources import Source
-from aggmc_beam.local.survey import Table
+from aggmc_beam.local.survey import Table, batches
 from aggmc_beam.local.tidy import KEY
 from aggmc_beam.panel import compact
 
@@ -26,8 +28,7 @@ def gathered(frame: pl.LazyFrame, sources: list[Source], columns: int, guess: pl
     """The rows themselves where they are few, so that their files are read only once; by way of the `guess`
     unless that is an error."""
     text = sum(os.path.getsize(s.name) for s in sources if s.format in ("csv", "jsonl"))
-    tables = [s.scan([]) for s in sources if s.format in ("parquet", "frame")]
-    rows = sum(int(t.select(pl.len()).collect().item()) for t in tables)
+    rows = sum(s.height for s in sources if s.format in ("parquet", "frame"))
     if rows * columns > FEW_VALUES or text > FEW_BYTES:
         return frame
     with suppress(pl.exceptions.PolarsError):
@@ -35,34 +36,92 @@ def gathered(frame: pl.LazyFrame, sources: list[Source], columns: int, guess: pl
     return frame.collect()
 
 
-def whole_realizations(batches: Iterable[pl.DataFrame], most: int) -> Iterator[pl.DataFrame]:
-    """The same rows, cut between realizations rather than within, if those have fewer than `most` rows."""
-    held: pl.DataFrame | None = None
-    for batch in batches:
-        if held is None:
-            held = batch
+def portions(sources: Sequence[Source], frames: Sequence[pl.LazyFrame], size: int) -> Iterator[pl.DataFrame]:
+    """The rows of sources, whose tidy rows the frames are, about `size` at a time. While one portion is
+    worked on, no more than the next one is read."""
+    with ThreadPoolExecutor(1) as pool:
+        parts = _filled(_read(sources, frames, size), size)
+        coming = pool.submit(next, parts, None)
+        while (found := coming.result()) is not None:
+            coming = pool.submit(next, parts, None)
+            yield found
+
+
+def _read(sources: Sequence[Source], frames: Sequence[pl.LazyFrame], size: int) -> Iterator[pl.DataFrame]:
+    for source, frame in zip(sources, frames, strict=True):
+        if source.format == "parquet":
+            # Polars by itself would read several row groups ahead, however large they are.
+            for start in range(0, source.height, size):
+                yield frame.slice(start, size).collect()
+        else:
+            yield from batches(frame, size)
+
+
+def _filled(parts: Iterable[pl.DataFrame], size: int) -> Iterator[pl.DataFrame]:
+    """The same rows with at least `size` in each part but the last."""
+    held: list[pl.DataFrame] = []
+    for part in parts:
+        held.append(part)
+        if sum(one.height for one in held) >= size:
+            yield pl.concat(held)
+            held = []
+    if held:
+        yield pl.concat(held)
+
+
+def whole_realizations(parts: Iterable[pl.DataFrame], most: int) -> Iterator[pl.DataFrame]:
+    """The same rows, cut between realizations rather than within, if those have fewer than `most` rows.
+
+    A realization that goes on in the next part comes by itself: columns in one piece are read faster.
+    """
+    rest: pl.DataFrame | None = None
+    for part in parts:
+        if rest is not None:
+            stop = _first_other(part[KEY], rest[KEY][-1])
+            rest, part = pl.concat([rest, part[:stop]]), part[stop:]
+            if not part.height and rest.height < most:
+                continue
+            yield rest
+            rest = None
+        if not part.height:
             continue
-        cut = _last_start(held[KEY])
-        if held.height - cut >= most:
-            cut = held.height
+        cut = _last_start(part[KEY])
+        if part.height - cut >= most:
+            cut = part.height
         if cut:
-            yield held[:cut]
-        held = pl.concat([held[cut:], batch]) if cut < held.height else batch
-    if held is not None:
-        yield held
+            yield part[:cut]
+        if cut < part.height:
+            # A copy, so that the part can be forgotten.
+            rest = part[np.arange(cut, part.height)]
+    if rest is not None:
+        yield rest
+
+
+def _first_other(key: pl.Series, value: Any) -> int:
+    """How many keys at the start are this value."""
+    for length in _lengths(key):
+        others = key.head(length).ne_missing(value).arg_true()
+        if len(others):
+            return int(others[0])
+    return len(key)
 
 
 def _last_start(key: pl.Series) -> int:
     """The row at which the last stretch of equal keys starts."""
-    length = 1024
-    while True:
-        # Most stretches are short.
+    for length in _lengths(key):
         others = key.tail(length).ne_missing(key[-1]).arg_true()
         if len(others):
             return max(len(key) - length, 0) + int(others[-1]) + 1
-        if length >= len(key):
-            return 0
+    return 0
+
+
+def _lengths(key: pl.Series) -> Iterator[int]:
+    """How much to look at: most stretches are short."""
+    length = 1024
+    yield length
+    while length < len(key):
         length *= 8
+        yield length
 
 
 def is_disordered(records: Records) -> bool:

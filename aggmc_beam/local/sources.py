@@ -35,6 +35,11 @@ class Source:
     separator: str = ","
     frame: pl.LazyFrame | None = field(default=None, compare=False)
 
+    @property
+    def height(self) -> int:
+        """How many rows there are; of text, they would have to be read."""
+        return int(self.scan([]).select(pl.len()).collect().item())
+
     def guessed(self, numbers: Iterable[str]) -> Source:
         """The same, with these columns of a CSV file taken for whole numbers: quicker, and an error of Polars
         if one field is not."""
