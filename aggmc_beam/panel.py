@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from aggmc_beam.lagged import SINGLE
 from aggmc_beam.profile import scattered
@@ -208,8 +209,12 @@ class Line:
 
     def centre(self) -> np.ndarray:
         """The mean [S] of the first records, at whole numbers."""
-        rows = self.panel.rows(self.a, self.a + 1)
-        some = np.asarray(self.values[rows[rows >= 0][:SAMPLE]], np.float64)
+        if self.panel.head is not None:
+            head = int(self.panel.head[self.a])
+            some = self.values[head : head + min(self.panel.width - APART, SAMPLE)].astype(np.float64)
+        else:
+            rows = self.panel.rows(self.a, self.a + 1)
+            some = np.asarray(self.values[rows[rows >= 0][:SAMPLE]], np.float64)
         return np.asarray(np.rint(some[0] + (some - some[0]).mean(0)))
 
     def fill(self, centre: np.ndarray, z: np.ndarray) -> np.ndarray:
@@ -234,13 +239,20 @@ class Line:
         return z
 
     def _copy(self, centre: np.ndarray | None, z: np.ndarray) -> None:
-        """Realization after realization."""
+        """Realization after realization; at once, if they are as far apart as each other."""
         assert self.panel.head is not None
-        T = self.panel.width - APART
-        places = z[: self.length].reshape(-1, self.panel.width, z.shape[1])
-        for place, head in zip(places, self.panel.head[self.a : self.b].tolist(), strict=True):
+        T, S = self.panel.width - APART, z.shape[1]
+        places = z[: self.length].reshape(-1, self.panel.width, S)[:, :T]
+        heads = self.panel.head[self.a : self.b]
+        apart = int(heads[1] - heads[0]) if len(heads) > 1 else 0
+        if centre is None and apart >= 0 and (np.diff(heads) == apart).all():
+            row, column = self.values.strides
+            shape, strides = (len(heads), T, S), (apart * row, row, column)
+            places[:] = as_strided(self.values[heads[0] :], shape, strides, writeable=False)
+            return
+        for place, head in zip(places, heads.tolist(), strict=True):
             part = self.values[head : head + T]
-            place[:T] = part if centre is None else part - centre
+            place[:] = part if centre is None else part - centre
 
     def by_step(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The sums [m, S] of records by step from `first` on, and their numbers [m]."""

@@ -28,8 +28,8 @@ BLOCK = 1 << 19
 FEW = 64
 #: Sums by step that are kept apart at most, until they are added up.
 POOL = 32
-#: With fewer values, threads are not worth their while.
-MANY = 1 << 17
+#: With fewer values, threads are not worth their while: they wait for each other's short steps.
+MANY = 1 << 16
 #: Where the neighbours are that make a record the left or right end of a pair at lag 1, and at lag 2.
 _NEIGHBOURS = (1, -1, 2, -2)
 
@@ -95,13 +95,15 @@ class PanelSums:
     @property
     def digest(self) -> Digest:
         """All sums."""
-        used = {g: r for g, r in enumerate(self._replicates) if r.met}
-        centres = np.zeros((len(used), 1, self.states))
-        for centre, replicate in zip(centres, used.values(), strict=True):
-            centre[0] = replicate.centre
-        means = dict(zip(used, _means(self._by_step[list(used)], centres), strict=True))
-        parts = {(0, g): replicate.moments for g, replicate in used.items()}
-        return Digest(self.states, parts, {g: r.profile(self.start, means[g]) for g, r in used.items()})
+        used = [(g, r) for g, r in enumerate(self._replicates) if r.met]
+
+        def made(item: tuple[int, _Replicate]) -> tuple[int, Moments, Profile]:
+            label, replicate = item
+            return label, replicate.moments, replicate.profile(self.start)
+
+        over = self.map if self.steps * self.states >= MANY else map
+        found = list(over(made, used))
+        return Digest(self.states, {(0, g): m for g, m, _ in found}, {g: p for g, _, p in found})
 
     @property
     def tracks(self) -> Tracks:
@@ -253,12 +255,12 @@ class _Replicate:
         total = self.others if self.sums is None else self.sums.moments(self.centre) + self.others
         return replace(total, counts=Counts(realizations=self.met))
 
-    def profile(self, start: int, means: np.ndarray) -> Profile:
-        """The mean counts [steps, S] of all records, and those of the ends of pairs: of all records, less the
-        few that have no partner."""
+    def profile(self, start: int) -> Profile:
+        """The mean counts of records by step, and of the ends of pairs: all, less those without a
+        partner."""
         assert self.centre is not None
         whole, steps = self.by_step, len(self.by_step)
-        there = whole[:, -1] > 0
+        means, there = _means(whole, self.centre), whole[:, -1] > 0
         row = np.cumsum(there) - 1
         number = np.zeros((steps, 5))
         number[:, 0] = whole[:, -1]
