@@ -142,6 +142,12 @@ class Profile:
             raise InputError("its profiles are not those of any data")
         return self
 
+    def is_laid_out_as(self, other: Profile) -> bool:
+        """Whether the other one has means of the same steps, of as many records each."""
+        names = ("bins", "number", "weight", "odd")
+        alike = (np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
+        return self.width == other.width and all(alike)
+
     def _is_complete(self) -> bool:
         """Whether the mean of every end is stored or can be told from the records."""
         known = self._fits()[0] | (self.weight[:, _LAG_OF[1:]] == 0)

@@ -48,6 +48,7 @@ def pack(kind: str, meta: Mapping[str, Any], arrays: Arrays) -> bytes:
         listing.append([name, array.dtype.str, list(array.shape)])
         chunks.append(array.tobytes())
     header = json.dumps({"kind": kind, "meta": dict(meta), "arrays": listing}).encode()
+    header += b" " * (-len(header) % 8)  # so that arrays can be used where they are
     body = b"".join([_PREFIX.pack(MAGIC, VERSION, len(header)), header, *chunks])
     return body + hashlib.sha256(body).digest()
 
@@ -59,7 +60,8 @@ def unpacked(
     """The `meta` and `arrays` given to `pack`, to be taken apart in the block of a `with`.
 
     Bytes that are damaged, foreign or of another kind are an `InputError`, and so is what goes wrong in the
-    block. The checksum is found meanwhile: what the block makes may be used once the block has ended.
+    block. The checksum is found meanwhile: what the block makes may be used once the block has ended. Arrays
+    may lie in `data`, and cannot be changed.
     """
     body = _body(data, source)
     with ThreadPoolExecutor(1) as pool:
@@ -126,7 +128,8 @@ def _arrays(body: memoryview, listing: Any, offset: int) -> dict[str, np.ndarray
         size = 8 * math.prod(shape)
         if size > len(body) - offset:
             raise InputError(f"array {name!r} is longer than the file")
-        arrays[name] = np.frombuffer(body, dtype, size // 8, offset).reshape(shape).copy()
+        found = np.frombuffer(body, dtype, size // 8, offset).reshape(shape)
+        arrays[name] = found if found.flags.aligned else found.copy()
         offset += size
     if offset != len(body):
         raise InputError(f"{len(body) - offset} bytes at its end belong to no array")
@@ -161,10 +164,17 @@ def array(arrays: Arrays, name: str, kind: str, *shape: int | None) -> np.ndarra
         raise InputError(f"array {name!r} has shape {found.shape}, not ({wanted})")
     if found.dtype.kind != kind:
         raise InputError(f"array {name!r} holds {found.dtype}")
-    # False for NaN.
-    if kind == "f" and not (-LARGEST < found.min(initial=0) and found.max(initial=0) < LARGEST):
+    if kind == "f" and not _are_sums(found):
         raise InputError(f"array {name!r} holds numbers that are not finite, or too large for sums")
     return found
+
+
+def _are_sums(x: np.ndarray) -> bool:
+    """Whether all are finite and below `LARGEST`."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = np.vdot(x, x)  # read once, and fast
+    # False for NaN.
+    return bool(squares < LARGEST**2 or (-LARGEST < x.min(initial=0) and x.max(initial=0) < LARGEST))
 
 
 def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
