@@ -18,7 +18,7 @@ import numpy as np
 from aggmc_beam import storage
 from aggmc_beam.chain import Chain, EachStep, Stationary
 from aggmc_beam.errors import InputError
-from aggmc_beam.moments import Counts, Moments, add_moments, pack_moments, states_in, unpack_moments
+from aggmc_beam.moments import PARTS, Counts, Moments, add_moments, pack_moments, states_in, unpack_moments
 from aggmc_beam.pairing import Block, labelled_moments
 from aggmc_beam.profile import Profile, add_profiles
 
@@ -26,12 +26,27 @@ KIND = "digest"
 #: Jackknife groups. With fewer realizations than `FEW`, stretches of time are left out instead.
 REPLICATES = 50
 FEW = 20
+#: Values of matrices, beyond which there are fewer groups, down to `FEW`.
+MATRICES = 1 << 25
 
 #: The arrays of a profile, as they are stored.
 PROFILE = ("bins", "number", "weight", "records", "odd", "ends")
 
 Cell = int
 Replicate = int
+
+
+def jackknife_groups(S: int, given: int | None = None) -> int:
+    """How many jackknife groups are made for S states, unless it is `given`.
+
+    Each has matrices of its own, which for very many states would take more memory than the data.
+
+    >>> jackknife_groups(10), jackknife_groups(500), jackknife_groups(1000)
+    (50, 33, 20)
+    """
+    if given is not None:
+        return given
+    return max(FEW, min(REPLICATES, MATRICES // (len(PARTS) * S * S)))
 
 
 @dataclass(frozen=True)
@@ -97,19 +112,20 @@ class Digest:
         counts: np.ndarray,
         chain: Chain | None = None,
         weight: np.ndarray | None = None,
-        replicates: int = REPLICATES,
+        replicates: int | None = None,
     ) -> Digest:
         """The digest of an array [K, T, S], NaN rows being missing steps.
 
         `weight` [K] makes the values shares of that population, weighted by it.
         """
-        K, T, _ = counts.shape
+        K, T, S = counts.shape
         seen = ~np.isnan(counts).any(2)
         key, time = np.nonzero(seen)
         block = Block(counts[seen], time, key, None if weight is None else weight[key])
         chain = chain or Stationary()
         # At a single step only the realizations can be told apart.
-        rule = Replicates.plan(K, T, replicates, blocks=not isinstance(chain, EachStep))
+        groups = jackknife_groups(S, replicates)
+        rule = Replicates.plan(K, T, groups, blocks=not isinstance(chain, EachStep))
         return cls.of_block(block, chain, rule.labels(key, time))
 
     @classmethod

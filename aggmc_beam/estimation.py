@@ -12,7 +12,7 @@ import numpy as np
 from aggmc_beam import storage
 from aggmc_beam.chain import Chain
 from aggmc_beam.digest import KIND as DIGEST
-from aggmc_beam.digest import REPLICATES, Digest
+from aggmc_beam.digest import Digest
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimators.constraints import Constraints
 from aggmc_beam.fitting import Settings, estimate_digest
@@ -41,7 +41,7 @@ def estimate(
     chain: Chain | str = "stationary",
     lags: int = 2,
     level: float = 0.95,
-    replicates: int = REPLICATES,
+    replicates: int | None = None,
     constraints: Constraints | None = None,
     open_population: bool = False,
     outside: str | None = None,
@@ -60,7 +60,8 @@ def estimate(
     chain: "stationary", "per-step", `Window(size, every)`, `Cycle(period)` or `Parametric(...)`;
         a chain that changes with time gives `Estimates`, one per cell.
     lags: 1 or 2, how far apart the pairs may be that estimators use.
-    level: of the intervals. replicates: number of jackknife groups.
+    level: of the intervals. replicates: number of jackknife groups, by default 50
+        and fewer for more than 400 states.
     constraints: what is known of the matrix beforehand, see `Constraints`.
     open_population: individuals enter and leave, so that totals vary. outside: the name of one more
         state that holds them, counted as the population less all counts.
@@ -139,7 +140,7 @@ def _is_table(data: Any) -> bool:
 
 
 def digest_array(
-    counts: np.ndarray, population: Any, settings: Settings, replicates: int
+    counts: np.ndarray, population: Any, settings: Settings, replicates: int | None
 ) -> tuple[Digest, Settings]:
     """The sums of an array [K, T, S], and the settings with what the sums are of."""
     _, T, S = counts.shape

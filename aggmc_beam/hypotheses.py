@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from aggmc_beam.digest import REPLICATES, Digest
+from aggmc_beam.digest import Digest
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimation import digest_array, load
 from aggmc_beam.estimators.paper import corrected_cls, mom
@@ -78,7 +78,7 @@ def zero_order(
     population: Any = "estimate",
     *,
     against: str = "any",
-    replicates: int = REPLICATES,
+    replicates: int | None = None,
 ) -> TestResult:
     """Is there no memory: is every row of P equal to the mean shares?
 
@@ -117,7 +117,7 @@ def equality(
     paired: bool = False,
     estimator: str = "mom",
     against: str = "any",
-    replicates: int = REPLICATES,
+    replicates: int | None = None,
 ) -> TestResult:
     """Do two sources, or two periods of one, have the same transition matrix?
 
@@ -157,7 +157,7 @@ def stationarity(
     noise: Noise | None = None,
     population: Any = "estimate",
     *,
-    replicates: int = REPLICATES,
+    replicates: int | None = None,
 ) -> TestResult:
     """Do the mean shares stay the same over time?
 
@@ -324,7 +324,7 @@ class _Source:
     resolved: Resolved
 
     @classmethod
-    def of(cls, data: Any, noise: Noise | None, population: Any, replicates: int) -> _Source:
+    def of(cls, data: Any, noise: Noise | None, population: Any, replicates: int | None) -> _Source:
         noise = Exact() if noise is None else noise
         if not isinstance(noise, Noise):
             raise InputError(f"noise must be a noise model such as Binomial(0.5); got {noise!r}")

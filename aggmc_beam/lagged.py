@@ -38,10 +38,10 @@ def products(z: np.ndarray, fold: int, rows: int) -> list[np.ndarray] | None:
     return [within, _between(wide[:, -ends:], wide[1:, :ends], rows)]
 
 
-def folded(found: list[np.ndarray], fold: int) -> np.ndarray:
-    """[3, S, S]: the products at lags 0 to 2, from sums of what `products` gives."""
+def folded(found: list[np.ndarray], fold: int) -> list[np.ndarray]:
+    """The products [S, S] at lags 0 to 2, from sums of what `products` gives."""
     if fold == 1:
-        return np.stack(found)
+        return found
     S = len(found[0]) // fold
     within = found[0].reshape(fold, S, fold, S)
     between = found[1].reshape(LAGS, S, LAGS, S)
@@ -52,7 +52,7 @@ def folded(found: list[np.ndarray], fold: int) -> np.ndarray:
     for i in range(LAGS):
         for j in range(i + 1):
             lags[LAGS + j - i] += between[i, :, j]
-    return lags
+    return list(lags)
 
 
 def gram(x: np.ndarray, rows: int) -> np.ndarray | None:

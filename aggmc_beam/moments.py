@@ -51,7 +51,8 @@ class CoMoment:
         if pairs == 0:
             return cls.zero(len(centre))
         a, b = left / weight, right / weight
-        return cls(pairs, weight, centre + a, centre + b, product - np.outer(left, b))
+        shift = np.outer(left, b)
+        return cls(pairs, weight, centre + a, centre + b, np.subtract(product, shift, out=shift))
 
     def __add__(self, other: CoMoment) -> CoMoment:
         if self.pairs == 0:

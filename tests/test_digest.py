@@ -175,3 +175,21 @@ def test_a_few_bins_are_added_where_they_belong(seed, width):
         assert np.array_equal(found.bins, expected.bins)
         assert np.array_equal(found.number, expected.number)
         np.testing.assert_allclose(found.means, expected.means, rtol=1e-13)
+
+
+def test_very_many_states_have_fewer_jackknife_groups_on_every_road(tmp_path, monkeypatch):
+    import frames
+
+    from aggmc_beam import digest
+    from aggmc_beam.beam.running import stream_rule
+    from aggmc_beam.config import read_config
+    from aggmc_beam.local.engine import Plan, sum_plan
+
+    monkeypatch.setattr(digest, "MATRICES", 4 * 3**2 * 25)
+    y = frames.counts(K=60, T=5)
+    assert len(am.Digest.of(y).replicates) == 25
+    assert len(am.Digest.of(y, replicates=40).replicates) == 40
+    plan = Plan.open(read_config(frames.config(frames.save(frames.wide(y), tmp_path / "data.csv"))))
+    total, _, _ = sum_plan(plan)
+    assert total.rules[0] == digest.Replicates(25)
+    assert stream_rule(plan) == digest.Replicates(25)

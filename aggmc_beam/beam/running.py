@@ -25,7 +25,7 @@ from aggmc_beam.beam.health import LEDGER, from_ledger
 from aggmc_beam.beam.parsing import rejection
 from aggmc_beam.beam.timing import SUM_ENDS, Timing, panes, soon
 from aggmc_beam.beam.values import Delta, Snapshot, Status
-from aggmc_beam.digest import Replicates
+from aggmc_beam.digest import Replicates, jackknife_groups
 from aggmc_beam.ledger import Ledger
 from aggmc_beam.local.accumulate import rule
 from aggmc_beam.local.engine import Plan
@@ -37,7 +37,8 @@ TOO_LATE = "it came too late: all windows of its step had closed"
 def stream_rule(plan: Plan) -> Replicates:
     """Jackknife groups that do not depend on how much data there will be."""
     uncertainty = plan.config.uncertainty
-    return rule(plan.config.chain, 10**9, 1, 0, uncertainty.replicates, uncertainty.block)
+    groups = jackknife_groups(len(plan.schema.states), uncertainty.replicates)
+    return rule(plan.config.chain, 10**9, 1, 0, groups, uncertainty.block)
 
 
 def moments_fn(plan: Plan) -> MomentsFn:

@@ -24,7 +24,6 @@ from aggmc_beam.beam.unbounded import Refresh
 from aggmc_beam.beam.values import Batch, Reach
 from aggmc_beam.config import Columns, Config, Input, Uncertainty
 from aggmc_beam.config.model import Stream
-from aggmc_beam.digest import REPLICATES
 from aggmc_beam.errors import InputError
 from aggmc_beam.fitting import Settings
 from aggmc_beam.local.engine import Plan
@@ -80,7 +79,7 @@ class EstimateTransitions(beam.PTransform):  # type: ignore[misc]
         group_by: Sequence[str] = (),
         step: int | str = 1,
         origin: int | None = None,
-        replicates: int = REPLICATES,
+        replicates: int | None = None,
         block: int | None = None,
         max_rejected: int | float | None = None,
         stream: Stream | None = None,

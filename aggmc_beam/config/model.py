@@ -185,7 +185,9 @@ class Uncertainty:
     """How standard errors and intervals are made."""
 
     level: float = key(number(0, 1), "probability with which an interval holds its entry", 0.95)
-    replicates: int = key(integer(2), "number of jackknife groups", REPLICATES)
+    replicates: int | None = key(
+        integer(2), "number of jackknife groups", None, f"{REPLICATES}, fewer for more than 400 states"
+    )
     block: int | None = key(
         integer(1),
         "make the jackknife groups from blocks of this many steps instead of realizations. Daily runs that "

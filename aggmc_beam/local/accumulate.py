@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from aggmc_beam.chain import Chain, EachStep, Stationary
-from aggmc_beam.digest import Digest, Replicates
+from aggmc_beam.digest import Digest, Replicates, jackknife_groups
 from aggmc_beam.errors import InputError
 from aggmc_beam.local.assemble import Records, Refused
 from aggmc_beam.local.keys import Group, Keys
@@ -74,7 +74,7 @@ class Accumulator:
         for tracks, keys in parts:
             self.tracks.merge(tracks.renumbered(keys))
 
-    def add_groups(self, extents: dict[Group, Extent], replicates: int, block: int | None) -> None:
+    def add_groups(self, extents: dict[Group, Extent], replicates: int | None, block: int | None) -> None:
         """Make the jackknife rules of groups that an earlier run did not have."""
         for name in extents:
             self.keys.add_group(name)
@@ -82,11 +82,13 @@ class Accumulator:
             # A group may have rows, and none of them good.
             self.add_rule(extents.get(name, Extent(1, 0, 0)), replicates, block)
 
-    def add_rule(self, extent: Extent, replicates: int, block: int | None) -> None:
+    def add_rule(self, extent: Extent, replicates: int | None, block: int | None) -> None:
         """The jackknife rule of the group that comes next in `keys.groups`."""
         steps = extent.last - extent.first + 1
-        self.digests.append(Digest.zero(len(self.schema.states)))
-        self.rules.append(rule(self.chain, extent.realizations, steps, extent.first, replicates, block))
+        S = len(self.schema.states)
+        groups = jackknife_groups(S, replicates)
+        self.digests.append(Digest.zero(S))
+        self.rules.append(rule(self.chain, extent.realizations, steps, extent.first, groups, block))
 
     @property
     def records(self) -> int:

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 from aggmc_beam.config.special import chain_to_plain
+from aggmc_beam.digest import jackknife_groups
 from aggmc_beam.errors import InputError
 from aggmc_beam.local.assemble import Long, Wide
 from aggmc_beam.local.engine import Plan, accumulator
@@ -26,6 +27,7 @@ def describe(plan: Plan) -> list[str]:
     formats = ", ".join(sorted({s.format for s in plan.sources}))
     columns = schema.counts if isinstance(schema.counts, str) else ", ".join(schema.counts)
     step = f"{schema.clock.step} ({'time stamps' if schema.clock.stamps else 'whole numbers'})"
+    groups = jackknife_groups(len(schema.states), config.uncertainty.replicates)
     lines = [
         f"read {len(plan.sources)} {formats} file(s) in {config.input.layout} layout: {plan.sources[0].name}"
         + (" ..." if len(plan.sources) > 1 else ""),
@@ -34,7 +36,7 @@ def describe(plan: Plan) -> list[str]:
         f"estimate moves between {len(schema.states)} states: {', '.join(schema.states)}",
         f"assume noise {config.noise} and population {_population(plan)}",
         f"use chain {chain_to_plain(config.chain)}, estimator {config.estimator}, "
-        f"{config.uncertainty.replicates} jackknife groups, level {config.uncertainty.level:g}",
+        f"{groups} jackknife groups, level {config.uncertainty.level:g}",
     ]
     if schema.group_by:
         lines.append(f"make an estimate for each {', '.join(schema.group_by)}")

@@ -26,7 +26,7 @@ def estimate_table(
     states: Sequence[Any] | None = None,
     population: Any = "estimate",
     settings: Settings | None = None,
-    replicates: int = 50,
+    replicates: int | None = None,
     **options: Any,
 ) -> Estimate | Estimates | dict[tuple[str, ...], Estimate | Estimates]:
     """Estimate from a Polars frame, or a path or glob of files.
@@ -67,7 +67,7 @@ def _config(
     states: Sequence[Any] | None,
     population: Any,
     settings: Settings,
-    replicates: int,
+    replicates: int | None,
     options: dict[str, Any],
 ) -> Config:
     counts = options.get("counts")

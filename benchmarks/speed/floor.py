@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 import aggmc_beam as am
-from aggmc_beam.digest import REPLICATES
+from aggmc_beam.digest import jackknife_groups
 from aggmc_beam.local.engine import PANEL
 from aggmc_beam.local.rows import FEW_VALUES
 from aggmc_beam.local.threads import spread
@@ -45,10 +45,11 @@ def kernel(path: str, states: list[str]) -> Sums:
     # As much at once as the engine takes.
     size = len(key) if values.size <= FEW_VALUES else PANEL // len(states)
     blocks = np.append(heads[:: max(1, len(heads) * size // len(key))], len(key))
+    groups = jackknife_groups(len(states))
     with spread() as threads:
-        total = PanelSums(len(states), REPLICATES, int(time.min()), int(np.ptp(time)) + 1, threads)
+        total = PanelSums(len(states), groups, int(time.min()), int(np.ptp(time)) + 1, threads)
         for a, b in pairwise(blocks):
-            assert total.add(key[a:b], time[a:b], values[a:b], lambda k: k % REPLICATES)
+            assert total.add(key[a:b], time[a:b], values[a:b], lambda k: k % groups)
         return sums_of(total.digest.total)
 
 
