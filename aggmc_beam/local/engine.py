@@ -100,8 +100,8 @@ class Plan:
 
     @property
     def guess(self) -> pl.LazyFrame:
-        """The same, if all numbers in CSV files are whole and plainly written; else an error of Polars."""
-        return _joined(self._tidy([source.guessed(self.schema.numbers) for source in self.sources]))
+        """The same, if all numbers in text are whole and plainly written; else an error of Polars."""
+        return _joined(self._tidy([source.guessed(self.schema) for source in self.sources]))
 
     def _tidy(self, sources: list[Source]) -> list[pl.LazyFrame]:
         return [tidy(source, i, self.schema, native=True) for i, source in enumerate(sources)]

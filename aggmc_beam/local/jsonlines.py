@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import polars as pl
 from polars.io.plugins import register_io_source
 
 from aggmc_beam.errors import InputError
+from aggmc_beam.local import plainjson
 from aggmc_beam.records import MAX_BYTES, Rejected, parse_json
 
 CHUNK = 4 << 20
@@ -38,18 +39,40 @@ def scan(path: Path, lists: frozenset[str], columns: list[str], row: str, broken
     """`columns` of a file: those in `lists` as lists of numbers, others as text; also the line's
     number and whether it is broken."""
     kinds: dict[str, Any] = {c: pl.List(pl.Float64) if c in lists else pl.String for c in columns}
-    schema = {**kinds, row: pl.UInt32, broken: pl.Boolean}
+
+    def frames(part: dict[str, Any]) -> Iterator[pl.DataFrame]:
+        for number, chunk in _chunks(path):
+            lines = [i for i, line in enumerate(chunk, number) if line.strip()]
+            yield _parse(chunk, part, broken).with_columns(pl.Series(row, lines, pl.UInt32))
+
+    return _source(frames, kinds, {**kinds, row: pl.UInt32, broken: pl.Boolean})
+
+
+def scan_plain(path: Path, kinds: dict[str, Any], row: str, broken: str) -> pl.LazyFrame:
+    """The same of lines that differ only in whole numbers, and an error of Polars for others."""
+
+    def frames(part: dict[str, Any]) -> Iterator[pl.DataFrame]:
+        number = 1
+        for frame in plainjson.frames(path, part or kinds):
+            lines = pl.int_range(number, number + pl.len(), dtype=pl.UInt32)
+            yield frame.with_columns(lines.alias(row), pl.lit(False).alias(broken))
+            number += frame.height
+
+    return _source(frames, kinds, {**kinds, row: pl.UInt32, broken: pl.Boolean})
+
+
+def _source(
+    frames: Callable[[dict[str, Any]], Iterator[pl.DataFrame]], kinds: dict[str, Any], schema: dict[str, Any]
+) -> pl.LazyFrame:
+    """A lazy frame from a function that reads some of the columns `kinds`."""
 
     def read(
         with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, batch_size: int | None
     ) -> Iterator[pl.DataFrame]:
         wanted = list(schema) if with_columns is None else with_columns
-        part = {c: kinds[c] for c in kinds if c in wanted}
         left = n_rows
-        for number, chunk in _chunks(path):
-            frame = _parse(chunk, part, broken)
-            lines = [i for i, line in enumerate(chunk, number) if line.strip()]
-            frame = frame.with_columns(pl.Series(row, lines, pl.UInt32)).select(wanted)
+        for frame in frames({c: kind for c, kind in kinds.items() if c in wanted}):
+            frame = frame.select(wanted)
             if left is not None:
                 frame = frame.head(left)
                 left -= frame.height

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import glob
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import polars as pl
 
 from aggmc_beam.errors import InputError
 from aggmc_beam.local import jsonlines
+from aggmc_beam.records import Schema
 
 #: Columns that sources add: the row's number and whether it could not be taken apart into fields.
 ROW, BROKEN = "__row", "__broken"
@@ -33,6 +34,8 @@ class Source:
     format: str
     columns: dict[str, Any]
     separator: str = ","
+    plain: bool = False
+    """Whether text is `guessed` to hold plain numbers."""
     frame: pl.LazyFrame | None = field(default=None, compare=False)
 
     @property
@@ -40,16 +43,25 @@ class Source:
         """How many rows there are; of text, they would have to be read."""
         return int(self.scan([]).select(pl.len()).collect().item())
 
-    def guessed(self, numbers: Iterable[str]) -> Source:
-        """The same, with these columns of a CSV file taken for whole numbers: quicker, and an error of Polars
-        if one field is not."""
-        if self.format != "csv":
+    def guessed(self, schema: Schema) -> Source:
+        """The same, with numbers in text taken for whole ones: quicker, and an error of Polars if one is not.
+        JSON lines must have nothing but numbers."""
+        if self.format == "csv":
+            whole: dict[str, Any] = {name: pl.Int64 for name in schema.numbers if name in self.columns}
+        elif self.format == "jsonl" and not schema.clock.stamps:
+            whole = {
+                name: pl.List(pl.Int64) if isinstance(kind, pl.List) else pl.Int64
+                for name, kind in self.columns.items()
+            }
+        else:
             return self
-        whole = {name: pl.Int64 for name in numbers if name in self.columns}
-        return replace(self, columns={**self.columns, **whole})
+        return replace(self, columns={**self.columns, **whole}, plain=True)
 
     def scan(self, columns: Sequence[str]) -> pl.LazyFrame:
         """These columns, the row's number as a reader of the file counts, and `BROKEN`."""
+        if self.format == "jsonl" and self.plain:
+            kinds = {c: self.columns[c] for c in columns}
+            return jsonlines.scan_plain(Path(self.name), kinds, ROW, BROKEN)
         if self.format == "jsonl":
             lists = frozenset(c for c in columns if isinstance(self.columns.get(c), pl.List))
             return jsonlines.scan(Path(self.name), lists, list(columns), ROW, BROKEN)
