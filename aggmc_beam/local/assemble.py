@@ -114,13 +114,17 @@ def _all_good(counts: np.ndarray) -> bool:
     return bool(counts.max(initial=0) < MAX_COUNT and counts.min(initial=0) > -MAX_COUNT)
 
 
-def _changes(column: pl.Series, size: int) -> bool:
-    """Whether values differ within stretches of so many rows."""
-    if column.dtype.is_numeric():
-        values = column.to_numpy().reshape(-1, size)
-        return bool((values[:, 1:] != values[:, :1]).any())
-    differs = (column[1:] != column[:-1]).to_numpy()
-    return bool(np.append(differs, False).reshape(-1, size)[:, :-1].any())
+def _changes(column: pl.Expr) -> pl.Expr:
+    """How often a value is another one than that before it."""
+    return column.ne_missing(column.shift(1)).slice(1).sum()
+
+
+def _is_constant(name: str, size: int) -> pl.Expr:
+    """Whether a column has the same value all over each stretch of so many rows: at both ends of it, and
+    changing nowhere but between them."""
+    column = pl.col(name)
+    first, last = column.gather_every(size), column.gather_every(size, size - 1)
+    return first.eq_missing(last).all() & (_changes(column) == _changes(first))
 
 
 class Wide:
@@ -192,15 +196,17 @@ class Long:
         if not frame.height or frame.height % S or count.null_count():
             return None
         codes = self._codes(state[:S])
-        if sorted(codes.tolist()) != list(range(S)) or not (state[S:] == state[:-S]).all():
+        same = [*self.keys.columns, KEY, TIME, *([POPULATION] if POPULATION in frame.columns else [])]
+        as_before = pl.col(STATE).eq_missing(pl.col(STATE).shift(S)).slice(S).all()
+        fits = frame.select(as_before, *(_is_constant(c, S).alias(c) for c in same))
+        if sorted(codes.tolist()) != list(range(S)) or not all(fits.row(0)):
             return None
         counts = count.to_numpy().reshape(-1, S)
         if (codes != np.arange(S)).any():
             counts = counts[:, np.argsort(codes)]
-        same = [*self.keys.columns, KEY, TIME, *([POPULATION] if POPULATION in frame.columns else [])]
-        heads = frame.gather_every(S)
-        if not _all_good(counts) or any(_changes(frame[c], S) for c in same):
+        if not _all_good(counts):
             return None
+        heads = frame.gather_every(S)
         key, time = self.keys.of(heads), heads[TIME].to_numpy()
         again = np.diff(time) <= 0
         if np.any((np.diff(key) < 0) | ((np.diff(key) == 0) & again)):
