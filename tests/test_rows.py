@@ -25,7 +25,7 @@ def test_rows_are_cut_between_realizations_and_none_is_lost(longest, most):
     frame = stretches(rng, 40, longest)
     cuts = [0, *sorted(rng.integers(0, frame.height + 1, 9).tolist()), frame.height]
     given = [frame[a:b] for a, b in pairwise(cuts)]
-    found = list(rows.whole_realizations(given, most))
+    found = list(rows.whole_realizations(rows.filled(given, most), most))
     assert pl.concat(found).equals(frame)
     assert all(part.height for part in found)
     length = dict(frame.group_by(KEY).len().iter_rows())

@@ -24,7 +24,7 @@ from aggmc_beam.local.assemble import Long, Records, Refused, Rows, Wide, key_fr
 from aggmc_beam.local.engine import Plan
 from aggmc_beam.local.keys import Keys
 from aggmc_beam.local.layout import find_schema
-from aggmc_beam.local.rows import whole_realizations
+from aggmc_beam.local.rows import filled, whole_realizations
 from aggmc_beam.local.sources import ROW, Source, open_files
 from aggmc_beam.local.survey import BATCH, batches
 from aggmc_beam.local.tidy import FILE, KEY, TIME, group_columns, placed, readable, tidy
@@ -193,7 +193,7 @@ def read_rows(plan: Plan, piece: Piece) -> Iterator[pl.DataFrame]:
         if frame is None:
             return
         size = max(1000, VALUES // len(plan.schema.columns))
-        parts = batches(frame, size)
+        parts = filled(batches(frame, size), size)
         yield from parts if plan.schema.state is not None else whole_realizations(parts, size)
 
 

@@ -40,7 +40,7 @@ def portions(sources: Sequence[Source], frames: Sequence[pl.LazyFrame], size: in
     """The rows of sources, whose tidy rows the frames are, about `size` at a time. While one portion is
     worked on, no more than the next one is read."""
     with ThreadPoolExecutor(1) as pool:
-        parts = _filled(_read(sources, frames, size), size)
+        parts = filled(_read(sources, frames, size), size)
         coming = pool.submit(next, parts, None)
         while (found := coming.result()) is not None:
             coming = pool.submit(next, parts, None)
@@ -57,7 +57,7 @@ def _read(sources: Sequence[Source], frames: Sequence[pl.LazyFrame], size: int) 
             yield from batches(frame, size)
 
 
-def _filled(parts: Iterable[pl.DataFrame], size: int) -> Iterator[pl.DataFrame]:
+def filled(parts: Iterable[pl.DataFrame], size: int) -> Iterator[pl.DataFrame]:
     """The same rows with at least `size` in each part but the last."""
     held: list[pl.DataFrame] = []
     for part in parts:
@@ -70,12 +70,14 @@ def _filled(parts: Iterable[pl.DataFrame], size: int) -> Iterator[pl.DataFrame]:
 
 
 def whole_realizations(parts: Iterable[pl.DataFrame], most: int) -> Iterator[pl.DataFrame]:
-    """The same rows, cut between realizations rather than within, if those have fewer than `most` rows.
+    """The same rows, cut between realizations rather than within, if those have fewer than `most` rows. Parts
+    have at least so many, but the last.
 
     A realization that goes on in the next part comes by itself: columns in one piece are read faster.
     """
     rest: pl.DataFrame | None = None
     for part in parts:
+        is_last = part.height < most
         if rest is not None:
             stop = _first_other(part[KEY], rest[KEY][-1])
             rest, part = pl.concat([rest, part[:stop]]), part[stop:]
@@ -85,7 +87,7 @@ def whole_realizations(parts: Iterable[pl.DataFrame], most: int) -> Iterator[pl.
             rest = None
         if not part.height:
             continue
-        cut = _last_start(part[KEY])
+        cut = part.height if is_last else _last_start(part[KEY])
         if part.height - cut >= most:
             cut = part.height
         if cut:
