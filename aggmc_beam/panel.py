@@ -24,6 +24,8 @@ APART = 2
 LONG = 256
 #: Records of a realization whose mean becomes the centre of sums.
 SAMPLE = 256
+#: Values that are looked at and written while they are in a core's cache.
+CACHED = 1 << 16
 #: Places for each record, beyond which a panel is not worth its while.
 SPARSE = 8
 
@@ -321,7 +323,7 @@ def _written(values: np.ndarray, dtype: np.dtype[Any], over: Any) -> np.ndarray 
     """As a type of fewer bytes; None if some do not fit."""
     out = np.empty(values.shape, dtype)
     limits = None if dtype == values.dtype else np.iinfo(dtype)
-    rows = 1 << 14
+    rows = max(1, CACHED // values.shape[1])
 
     def write(start: int) -> bool:
         part = values[start : start + rows]
