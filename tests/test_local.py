@@ -198,12 +198,34 @@ def test_the_same_bits_come_out_of_any_number_of_threads_and_rows_at_once(order,
         monkeypatch.setattr(threads, "cores", lambda cores=cores: cores)
         monkeypatch.setattr(rows, "FEW_VALUES", few)
         monkeypatch.setattr(engine, "BATCH", batch)
+        monkeypatch.setattr(engine, "READ", 3 * batch)
         found.add(run(config).saved.groups[0].digest.to_bytes())
         if few:
             at_hand |= found
     assert len(at_hand) == 1
     # Records of a feed by time that are not all at hand are paired, and rounded, as they come.
     assert len(found) == (1 if order != "by time" else 3)
+
+
+def test_shuffled_rows_that_are_read_in_portions_are_accounted_for_as_those_at_hand(tmp_path, monkeypatch):
+    frame = frames.wide(gappy(K=40))
+    again = frame.sample(50, seed=1).with_columns(pl.col(frames.STATES[0]) + 1)
+    bad = frame.sample(20, seed=2).with_columns(pl.lit(float("nan")).alias(frames.STATES[1]))
+    mixed = pl.concat([frame, again, bad], how="vertical_relaxed").sample(fraction=1, shuffle=True, seed=3)
+    for i, part in enumerate((mixed[:300], mixed[300:])):
+        frames.save(part, tmp_path / f"{i}.parquet")
+    config = read_config(frames.config(tmp_path / "*.parquet"))
+    found = []
+    for few in (1 << 25, 0):
+        monkeypatch.setattr(rows, "FEW_VALUES", few)
+        monkeypatch.setattr(engine, "READ", 300)
+        found.append(run(config))
+    a, b = found
+    assert a.ledger == b.ledger
+    assert a.ledger["rows"]["rejected"] == 20
+    assert a.ledger["conflicting"] > 0
+    assert [r.to_dict() for r in a.rejections()] == [r.to_dict() for r in b.rejections()]
+    check_same(a.estimates[0], b.estimates[0])
 
 
 @pytest.mark.parametrize("states", [frames.STATES, frames.STATES[::-1]], ids=["in order", "backwards"])

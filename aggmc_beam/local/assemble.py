@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +23,12 @@ class Places:
 
     def __init__(self, frame: pl.DataFrame) -> None:
         self.frame = frame.select(FILE, ROW)
+
+    @classmethod
+    def joined(cls, parts: Sequence[np.ndarray | Places]) -> np.ndarray | Places:
+        """Those of several frames, one after the other."""
+        frames = [part.frame for part in parts if isinstance(part, Places)]
+        return cls(pl.concat(frames)) if len(frames) == len(parts) else np.concatenate(parts)
 
     def __getitem__(self, rows: np.ndarray) -> np.ndarray:
         file, row = (self.frame[c].to_numpy()[rows] for c in (FILE, ROW))

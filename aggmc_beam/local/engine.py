@@ -21,7 +21,7 @@ from aggmc_beam.local.assemble import Long, Records, Refused, Wide
 from aggmc_beam.local.explain import Rejection, explain
 from aggmc_beam.local.keys import Keys
 from aggmc_beam.local.layout import find_schema
-from aggmc_beam.local.rows import arranged, gathered, portions, sliced, whole_realizations
+from aggmc_beam.local.rows import arranged, gathered, joined, portions, sliced, whole_realizations
 from aggmc_beam.local.sources import ROW, Source, open_files
 from aggmc_beam.local.survey import BATCH, Survey, batches, extents_of, steps_back, survey
 from aggmc_beam.local.threads import spread
@@ -29,6 +29,7 @@ from aggmc_beam.local.tidy import FILE, KEY, TIME, group_columns, tidy
 from aggmc_beam.local.unchanged import Stamp, check_unchanged, stamps
 from aggmc_beam.moments import Counts
 from aggmc_beam.noise import Exact
+from aggmc_beam.panel import compact
 from aggmc_beam.panelsums import Map
 from aggmc_beam.prepare import Preparation
 from aggmc_beam.records import Clock, Schema
@@ -37,6 +38,8 @@ from aggmc_beam.saved import Saved, estimate_sums
 
 #: Values that are held at once, rows times states; whole realizations are better taken together.
 VALUES, PANEL = 2_000_000, 1 << 25
+#: Values that are read at once where all are gathered.
+READ = 1 << 23
 #: With at most this share of rows out of order, keeping them open is cheaper than sorting.
 DISORDER = 0.001
 
@@ -209,7 +212,7 @@ def sum_plan(
         if isinstance(frame, pl.DataFrame):
             rows = frame.height
             progress("looking", rows, None)
-            sort = _sum_table(plan, frame, total, threads)
+            sort = _sum_records(plan, _reader(plan, total).read(frame), rows, total, threads)
             progress("summing", rows, rows)
         else:
             rows, sort = _sum_stream(plan, frame, total, threads, progress)
@@ -217,11 +220,10 @@ def sum_plan(
     return total, rows, sort
 
 
-def _sum_table(plan: Plan, frame: pl.DataFrame, total: Accumulator, threads: Map) -> bool:
-    """Add rows that are all at hand, in one go where that is possible; whether they had to be sorted."""
+def _sum_records(plan: Plan, records: Records, rows: int, total: Accumulator, threads: Map) -> bool:
+    """Add the records of all rows, in one go where that is possible; whether they had to be sorted."""
     config = plan.config
-    records = _reader(plan, total).read(frame)
-    check_rejected(total.refused.number, frame.height, config.max_rejected)
+    check_rejected(total.refused.number, rows, config.max_rejected)
     extents = extents_of(total.keys, records.key, records.time)
     total.add_groups(extents, config.uncertainty.replicates, config.uncertainty.block)
     total.expect_panel(extents, threads)
@@ -243,13 +245,24 @@ def _sum_stream(
     total.add_groups(found.extents, config.uncertainty.replicates, config.uncertainty.block)
     sort = is_disordered(found, schema)
     if sort and schema.state is None:
-        return found.rows, _sum_table(plan, frame.collect(), total, threads)
+        records = _gathered(plan, total, found.rows, threads, progress)
+        return found.rows, _sum_records(plan, records, found.rows, total, threads)
     if sort or found.is_grouped:
         total.expect_panel(found.extents, threads)
     for records in stream(plan, frame, total, found, sort, progress):
         total.take(records)
         check_rejected(total.refused.number, found.rows, config.max_rejected)
     return found.rows, sort
+
+
+def _gathered(plan: Plan, total: Accumulator, rows: int, threads: Map, progress: Progress) -> Records:
+    """All records, in as few bytes as hold them; what is read at once is bounded."""
+    parts, reader = [], _reader(plan, total)
+    for portion in portions(plan.sources, plan.frames, max(1, READ // len(plan.schema.states))):
+        records = reader.feed(portion)
+        parts.append(replace(records, counts=compact(records.counts, threads)))
+        progress("reading", sum(len(part.key) for part in parts), rows)
+    return joined(parts)
 
 
 def look(frame: pl.LazyFrame, schema: Schema, progress: Progress) -> Survey:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from aggmc_beam.local.assemble import Records
+from aggmc_beam.local.assemble import Places, Records
 from aggmc_beam.local.sources import Source
 from aggmc_beam.local.survey import Table, batches
 from aggmc_beam.local.tidy import KEY
@@ -134,10 +134,12 @@ def is_disordered(records: Records) -> bool:
 
 def joined(parts: list[Records]) -> Records:
     """Records of one run, in the order of the parts."""
-    key, time, place = (np.concatenate([getattr(p, n) for p in parts]) for n in ("key", "time", "place"))
+    if len(parts) == 1:
+        return parts[0]
+    key, time, counts = (np.concatenate([getattr(p, n) for p in parts]) for n in ("key", "time", "counts"))
     populations = [p.population for p in parts if p.population is not None]
     population = np.concatenate(populations) if populations else None
-    return Records(key, time, np.concatenate([p.counts for p in parts]), population, place)
+    return Records(key, time, counts, population, Places.joined([p.place for p in parts]))
 
 
 def sliced(records: Records, size: int) -> Iterator[Records]:
