@@ -112,7 +112,9 @@ def _unpack(package: Path, folder: Path) -> None:
             root = Path(everything) / "pyflink"
         else:
             with tarfile.open(package) as archive:
-                archive.extractall(everything, filter="data")
+                # Python before 3.11.4 knows no filters; the archive is the one of its hash.
+                archive.extraction_filter = getattr(tarfile, "data_filter", None)
+                archive.extractall(everything)
             [top] = Path(everything).iterdir()
             root = top / "deps"
         for part in ("bin", "conf", "lib", "plugins"):
