@@ -21,7 +21,7 @@ from aggmc_beam.local.assemble import Long, Records, Refused, Wide
 from aggmc_beam.local.explain import Rejection, explain
 from aggmc_beam.local.keys import Keys
 from aggmc_beam.local.layout import find_schema
-from aggmc_beam.local.rows import arranged, gathered, joined, portions, sliced, whole_realizations
+from aggmc_beam.local.rows import arranged, filled, gathered, joined, portions, sliced, whole_realizations
 from aggmc_beam.local.sources import ROW, Source, open_files
 from aggmc_beam.local.survey import BATCH, Survey, batches, extents_of, steps_back, survey
 from aggmc_beam.local.threads import spread
@@ -316,10 +316,13 @@ def stream(
     size = _batch_size(plan)
     if sort:
         frame = frame.sort(*group_columns(schema), KEY, TIME, FILE, ROW, nulls_last=True)
+        parts = batches(frame, size)
     elif total.panel is not None:
         size = max(size, PANEL // len(schema.states))
+        parts = portions(plan.sources, plan.frames, size)
+    else:
+        parts = filled(batches(frame, size), size)
     done = 0
-    parts = batches(frame, size) if sort else portions(plan.sources, plan.frames, size)
     if schema.state is None and found.is_grouped:
         parts = whole_realizations(parts, size)
     for batch in parts:
