@@ -92,19 +92,19 @@ class Plan:
     @property
     def frame(self) -> pl.LazyFrame:
         """All rows as tidy rows, in the order of the files."""
-        return _joined(self._tidy(self.sources))
+        return _one_frame(self._tidy(self.sources))
 
     @property
     def frames(self) -> list[pl.LazyFrame]:
         """The tidy rows of each source, with the types that they have together."""
         frames = self._tidy(self.sources)
-        types = _joined(frames).collect_schema()
+        types = _one_frame(frames).collect_schema()
         return [frame.cast(types) for frame in frames]
 
     @property
     def guess(self) -> pl.LazyFrame:
         """The same, if all numbers in text are whole and plainly written; else an error of Polars."""
-        return _joined(self._tidy([source.guessed(self.schema) for source in self.sources]))
+        return _one_frame(self._tidy([source.guessed(self.schema) for source in self.sources]))
 
     def _tidy(self, sources: list[Source]) -> list[pl.LazyFrame]:
         return [tidy(source, i, self.schema, native=True) for i, source in enumerate(sources)]
@@ -119,7 +119,7 @@ class Plan:
         return TOTALS if unknown and closed else ONE
 
 
-def _joined(frames: list[pl.LazyFrame]) -> pl.LazyFrame:
+def _one_frame(frames: list[pl.LazyFrame]) -> pl.LazyFrame:
     return frames[0] if len(frames) == 1 else pl.concat(frames, how="vertical_relaxed")
 
 
@@ -245,7 +245,7 @@ def _sum_stream(
     total.add_groups(found.extents, config.uncertainty.replicates, config.uncertainty.block)
     sort = is_disordered(found, schema)
     if sort and schema.state is None:
-        records = _gathered(plan, total, found.rows, threads, progress)
+        records = _read_compactly(plan, total, found.rows, threads, progress)
         return found.rows, _sum_records(plan, records, found.rows, total, threads)
     if sort or found.is_grouped:
         total.expect_panel(found.extents, threads)
@@ -255,7 +255,7 @@ def _sum_stream(
     return found.rows, sort
 
 
-def _gathered(plan: Plan, total: Accumulator, rows: int, threads: Map, progress: Progress) -> Records:
+def _read_compactly(plan: Plan, total: Accumulator, rows: int, threads: Map, progress: Progress) -> Records:
     """All records, in as few bytes as hold them; what is read at once is bounded."""
     parts, reader = [], _reader(plan, total)
     for portion in portions(plan.sources, plan.frames, max(1, READ // len(plan.schema.states))):
