@@ -1,8 +1,8 @@
 """Products of a line with itself at lags 0 to 2, as fast and as exact as matrix products can be.
 
-A line [m, S] has a record or zeros in each row, and ends with two rows of zeros. Narrow matrices are
-multiplied slowly, so `fold` rows are taken as one: most pairs are then within the wide rows, the others
-between neighbouring ones.
+A line [m, S] has a record or zeros in each row, and ends with two rows of zeros. Several are multiplied at
+once, each by itself. Narrow matrices are multiplied slowly, so `fold` rows are taken as one: most pairs are
+then within the wide rows, the others between neighbouring ones.
 
 Sums of whole numbers are exact as long as they stay below what the precision holds, and no sum of products is
 larger than the larger sum of squares. So the diagonal tells afterwards whether all of them are exact.
@@ -26,33 +26,33 @@ def fold_of(S: int) -> int:
 
 
 def products(z: np.ndarray, fold: int, rows: int) -> list[np.ndarray] | None:
-    """The products within and between wide rows, or None if some may not be exact in single precision; `rows`
-    of them at once are summed in it. `folded` makes lags of their sums."""
-    wide = z.reshape(-1, fold * z.shape[1])
+    """The products within and between wide rows of lines [..., m, S], or None if some may not be exact in
+    single precision; `rows` of them at once are summed in it. `folded` makes lags of their sums."""
+    wide = z.reshape(*z.shape[:-2], -1, fold * z.shape[-1])
     within = gram(wide, rows)
     if within is None:
         return None
     if fold == 1:
-        return [within, *(_between(wide, wide[lag:], rows) for lag in range(1, LAGS + 1))]
-    ends = LAGS * z.shape[1]
-    return [within, _between(wide[:, -ends:], wide[1:, :ends], rows)]
+        return [within, *(_between(wide, wide[..., lag:, :], rows) for lag in range(1, LAGS + 1))]
+    ends = LAGS * z.shape[-1]
+    return [within, _between(wide[..., -ends:], wide[..., 1:, :ends], rows)]
 
 
 def folded(found: list[np.ndarray], fold: int) -> list[np.ndarray]:
-    """The products [S, S] at lags 0 to 2, from sums of what `products` gives."""
+    """The products [..., S, S] at lags 0 to 2, from sums [...] of what `products` gives."""
     if fold == 1:
         return found
-    S = len(found[0]) // fold
-    within = found[0].reshape(fold, S, fold, S)
-    between = found[1].reshape(LAGS, S, LAGS, S)
-    lags = np.zeros((LAGS + 1, S, S))
+    before, S = found[0].shape[:-2], found[0].shape[-1] // fold
+    within = found[0].reshape(*before, fold, S, fold, S)
+    between = found[1].reshape(*before, LAGS, S, LAGS, S)
+    lags = [np.zeros((*before, S, S)) for _ in range(LAGS + 1)]
     for i in range(fold):
         for j in range(i, min(i + LAGS + 1, fold)):
-            lags[j - i] += within[i, :, j]
+            lags[j - i] += within[..., i, :, j, :]
     for i in range(LAGS):
         for j in range(i + 1):
-            lags[LAGS + j - i] += between[i, :, j]
-    return list(lags)
+            lags[LAGS + j - i] += between[..., i, :, j, :]
+    return lags
 
 
 def gram(x: np.ndarray, rows: int) -> np.ndarray | None:
@@ -61,11 +61,11 @@ def gram(x: np.ndarray, rows: int) -> np.ndarray | None:
     The limit is half of what it holds, since a row of the next part may take part in products between rows.
     """
     limit = SINGLE / 2 if x.dtype == np.float32 else np.inf
-    total = np.zeros((x.shape[1], x.shape[1]))
-    for start in range(0, len(x), rows):
-        part = x[start : start + rows]
-        found = part.T @ part
-        if not found.diagonal().max(initial=0) < limit:
+    total = np.zeros((*x.shape[:-2], x.shape[-1], x.shape[-1]))
+    for start in range(0, x.shape[-2], rows):
+        part = x[..., start : start + rows, :]
+        found = part.swapaxes(-1, -2) @ part
+        if not found.diagonal(0, -2, -1).max(initial=0) < limit:
             return None
         total += found
     return total
@@ -73,8 +73,8 @@ def gram(x: np.ndarray, rows: int) -> np.ndarray | None:
 
 def _between(x: np.ndarray, y: np.ndarray, rows: int) -> np.ndarray:
     """x'y over the rows of y, so many at once."""
-    total = np.zeros((x.shape[1], y.shape[1]))
-    for start in range(0, len(y), rows):
-        stop = min(start + rows, len(y))
-        total += x[start:stop].T @ y[start:stop]
+    total = np.zeros((*x.shape[:-2], x.shape[-1], y.shape[-1]))
+    for start in range(0, y.shape[-2], rows):
+        at = np.s_[..., start : min(start + rows, y.shape[-2]), :]
+        total += x[at].swapaxes(-1, -2) @ y[at]
     return total

@@ -48,11 +48,29 @@ class CoMoment:
         product: np.ndarray,
     ) -> CoMoment:
         """From sums about `centre`: left = sum w (x - c), right alike, product = sum w (x-c)(y-c)'."""
-        if pairs == 0:
-            return cls.zero(len(centre))
-        a, b = left / weight, right / weight
-        shift = np.outer(left, b)
-        return cls(pairs, weight, centre + a, centre + b, np.subtract(product, shift, out=shift))
+        several = (np.array([pairs]), np.array([weight]), left[None], right[None], product[None])
+        return cls.several(centre[None], *several)[0]
+
+    @classmethod
+    def several(
+        cls,
+        centre: np.ndarray,
+        pairs: np.ndarray,
+        weight: np.ndarray,
+        left: np.ndarray,
+        right: np.ndarray,
+        product: np.ndarray,
+    ) -> list[CoMoment]:
+        """As `about`, of as many as each array has rows."""
+        # Where there is no pair, all sums are zero.
+        divisor = np.where(pairs > 0, weight, 1.0)[:, None]
+        a, b = left / divisor, right / divisor
+        shift = left[:, :, None] * b[:, None, :]
+        parts = zip(
+            pairs.tolist(), weight.tolist(), centre + a, centre + b, np.subtract(product, shift, out=shift),
+            strict=True,
+        )  # fmt: skip
+        return [cls(*part) if part[0] else cls.zero(centre.shape[1]) for part in parts]
 
     def __add__(self, other: CoMoment) -> CoMoment:
         if self.pairs == 0:

@@ -13,15 +13,12 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from aggmc_beam.lagged import SINGLE
 from aggmc_beam.profile import scattered
 
 #: Empty places after each realization: no pair at lag 2 reaches from one to the next.
 APART = 2
-#: Realizations of at least so many records are copied one by one, shorter ones by record.
-LONG = 256
 #: Records of a realization whose mean becomes the centre of sums.
 SAMPLE = 256
 #: Values that are looked at and written while they are in a core's cache.
@@ -112,11 +109,6 @@ class Panel:
         return self.width > 0 and np.count_nonzero(self.row >= 0) == len(self.key) * (self.width - APART)
 
     @property
-    def is_long(self) -> bool:
-        """Whether realizations are best copied one by one."""
-        return self.row is None and self.width - APART >= LONG
-
-    @property
     def spans(self) -> list[tuple[int, int, int]]:
         """(label, a, b) for each label: the realizations a ... b - 1 have it."""
         cuts = np.concatenate([[0], np.flatnonzero(np.diff(self.label)) + 1, [len(self.label)]]).tolist()
@@ -177,10 +169,11 @@ class _Runs(NamedTuple):
 
 
 class Lone(NamedTuple):
-    """By step, sums [m, S + 1] of the records without a neighbour; the last column is their number."""
+    """By step, sums [m, S] and numbers [m] of the records without a neighbour."""
 
     step: np.ndarray
     sums: np.ndarray
+    number: np.ndarray
 
 
 class Line:
@@ -191,7 +184,7 @@ class Line:
     def __init__(self, panel: Panel, values: np.ndarray, a: int, b: int, fold: int) -> None:
         self.panel, self.values, self.a, self.b, self.fold = panel, values, a, b, fold
         self.length = int(panel.place[b] - panel.place[a])
-        self.first = int(panel.first[a:b].min())
+        self.first = int(panel.first[a] if panel.width else panel.first[a:b].min())
 
     @cached_property
     def rows(self) -> np.ndarray:
@@ -213,73 +206,72 @@ class Line:
         """The mean [S] of the first records, at whole numbers."""
         if self.panel.head is not None:
             head = int(self.panel.head[self.a])
-            some = self.values[head : head + min(self.panel.width - APART, SAMPLE)].astype(np.float64)
+            some = self.values[head : head + min(self.panel.width - APART, SAMPLE)]
         else:
             rows = self.panel.rows(self.a, self.a + 1)
-            some = np.asarray(self.values[rows[rows >= 0][:SAMPLE]], np.float64)
-        return np.asarray(np.rint(some[0] + (some - some[0]).mean(0)))
+            some = self.values[rows[rows >= 0][:SAMPLE]]
+        return np.asarray(np.rint(np.add.reduce(some, 0, np.float64) / len(some)))
 
-    def fill(self, centre: np.ndarray, z: np.ndarray) -> np.ndarray:
-        """The records less the centre, in the first rows of z [m, S]; zeros where there is none."""
+    def fill(self, centre: np.ndarray, z: np.ndarray) -> None:
+        """Write the records less the centre into z [m, S], and zeros where there is none."""
         S, length = len(centre), self.length
-        z = z[: -(-length // self.fold) * self.fold]
         # Near such a centre values are exact in single precision too, so they are converted only once.
         near = np.abs(centre).max(initial=0) < SINGLE / 2
-        if self.panel.is_long:
-            self._copy(None if near else centre, z)
+        if self.panel.head is None:
+            places, taken = z[:length], np.take(self.values, self.rows, axis=0, mode="clip")
         else:
-            taken = np.take(self.values, self.rows, axis=0, mode="clip")
-            z[:length] = taken if near else taken - centre
+            places, taken = self._shaped(z)[:, :-APART], self._realizations()
+        places[:] = taken if near else taken - centre
         if near:
+            # Wide rows, as short ones are subtracted from slowly.
             wide = z.reshape(-1, self.fold * S)
-            wide -= np.tile(centre.astype(z.dtype), self.fold)
+            wide -= np.concatenate([centre.astype(z.dtype)] * self.fold)
         if self.panel.is_full:
-            z[:length].reshape(-1, self.panel.width, S)[:, -APART:] = 0
+            self._shaped(z)[:, -APART:] = 0
         else:
             z[np.flatnonzero(self.rows < 0)] = 0
         z[length:] = 0
-        return z
 
-    def _copy(self, centre: np.ndarray | None, z: np.ndarray) -> None:
-        """Realization after realization; at once, if they are as far apart as each other."""
+    def _shaped(self, z: np.ndarray) -> np.ndarray:
+        """[realizations, places of each, S], where all have as many."""
+        return z[: self.length].reshape(self.b - self.a, self.panel.width, z.shape[1])
+
+    def _realizations(self) -> np.ndarray:
+        """[realizations, T, S]: the values, where records are by realization and step and none is missing."""
         assert self.panel.head is not None
-        T, S = self.panel.width - APART, z.shape[1]
-        places = z[: self.length].reshape(-1, self.panel.width, S)[:, :T]
-        heads = self.panel.head[self.a : self.b]
-        apart = int(heads[1] - heads[0]) if len(heads) > 1 else 0
-        if centre is None and apart >= 0 and (np.diff(heads) == apart).all():
-            row, column = self.values.strides
-            shape, strides = (len(heads), T, S), (apart * row, row, column)
-            places[:] = as_strided(self.values[heads[0] :], shape, strides, writeable=False)
-            return
-        for place, head in zip(places, heads.tolist(), strict=True):
-            part = self.values[head : head + T]
-            place[:] = part if centre is None else part - centre
+        T, S = self.panel.width - APART, self.values.shape[1]
+        which = self.panel.head[self.a : self.b] // T
+        apart = int(which[1] - which[0]) if len(which) > 1 else 1
+        shaped = self.values.reshape(-1, T, S)
+        # Most of the time realizations are dealt out in turn, so those of a line are evenly spaced.
+        if apart > 0 and (which[1:] - which[:-1] == apart).all():
+            return shaped[int(which[0]) : int(which[-1]) + 1 : apart]
+        return np.take(shaped, which, axis=0, mode="clip")
 
     def by_step(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The sums [m, S] of records by step from `first` on, and their numbers [m]."""
         if not self.panel.width:
             found = self._sums_at(z, self.there[APART:-APART])
-            return found[:, :-1], found[:, -1]
+            return found.sums, found.number
         S, count, width = z.shape[1], self.b - self.a, self.panel.width
         steps = width - APART
         if count == 1:
             sums = z[:steps]
         else:
-            shaped = z[: self.length].reshape(count, width * S)
             # Whose products are exact in single precision, that many can be summed in it too.
             ones = np.ones(count, z.dtype if count < 4096 else np.float64)
-            sums = (ones @ shaped).reshape(width, S)[:steps]
+            sums = (ones @ self._shaped(z).reshape(count, -1)).reshape(width, S)[:steps]
         if self.panel.is_full:
-            return sums, np.full(steps, float(count))
-        return sums, self.there[APART:-APART].reshape(count, width)[:, :steps].sum(0, dtype=np.float64)
+            return sums.astype(np.float64), np.full(steps, float(count))
+        number = self.there[APART:-APART].reshape(count, width)[:, :steps].sum(0, dtype=np.float64)
+        return sums.astype(np.float64), number
 
-    def _sums_at(self, z: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-        """[m, S + 1]: the sums of the chosen records by step, and their number."""
+    def _sums_at(self, z: np.ndarray, chosen: np.ndarray) -> Lone:
+        """The sums of the chosen records by step, from the first step on."""
         places = np.flatnonzero(chosen)
         step, m = self._steps[places], int(self._steps.max()) + 1 - APART
         sums = scattered(step, np.asarray(z[places], np.float64), m)
-        return np.column_stack([sums, np.bincount(step, minlength=m)])
+        return Lone(np.arange(m), sums, np.bincount(step, minlength=m).astype(np.float64))
 
     def _alone(self, distance: int) -> np.ndarray:
         """Whether there is a record at each place and none so many places away."""
@@ -289,47 +281,60 @@ class Line:
     def lone(self, z: np.ndarray, sums: np.ndarray, number: np.ndarray, distance: int) -> Lone:
         """The sums of records without one so many steps away, given those of all records by step."""
         if self.panel.is_full:
-            steps = np.arange(len(number))
-            at = steps[-distance:] if distance > 0 else steps[:-distance]
-        else:
-            alone = self._alone(distance)
-            found = np.bincount(self._steps[alone], minlength=len(number))
-            at = np.flatnonzero(found)
-            if not np.array_equal(found[at], number[at]):
-                return Lone(at, self._sums_at(z, alone)[at])
-        return Lone(at, np.column_stack([sums[at], number[at]]))
+            m = len(number)
+            a, b = (max(m - distance, 0), m) if distance > 0 else (0, min(-distance, m))
+            return Lone(np.arange(a, b), sums[a:b], number[a:b])
+        alone = self._alone(distance)
+        found = np.bincount(self._steps[alone], minlength=len(number))
+        at = np.flatnonzero(found)
+        if np.array_equal(found[at], number[at]):
+            return Lone(at, sums[at], number[at])
+        return Lone(at, *(part[at] for part in self._sums_at(z, alone)[1:]))
 
     def last(self, z: np.ndarray) -> np.ndarray:
         """The records without a next one."""
         if self.panel.is_full:
-            return np.asarray(z[: self.length].reshape(-1, self.panel.width, z.shape[1])[:, -APART - 1])
+            return np.asarray(self._shaped(z)[:, -APART - 1])
         return np.asarray(z[self._alone(1).nonzero()])
 
 
-def compact(values: np.ndarray, over: Any = map) -> np.ndarray:
-    """The same values [n, S] row by row and in few bytes, to be picked from at random. `over` is a map."""
-    if values.dtype.kind in "iu":
-        for dtype in (np.int16, np.int32):
-            if np.dtype(dtype).itemsize < values.dtype.itemsize:
-                found = _written(values, np.dtype(dtype), over)
-                if found is not None:
-                    return found
-    found = values if values.flags.c_contiguous else _written(values, values.dtype, over)
+#: Writes values as a type, checked against its limits unless they are None; None if some are beyond.
+Write = Callable[[np.dtype[Any], tuple[int, int] | None], np.ndarray | None]
+
+
+def narrowest(dtype: np.dtype[Any], write: Write) -> np.ndarray:
+    """What is written as the type of fewest bytes that holds whole numbers of a type."""
+    for fewer in (np.dtype(np.int16), np.dtype(np.int32)):
+        if fewer.itemsize < dtype.itemsize:
+            limits = np.iinfo(fewer)
+            found = write(fewer, (int(limits.min), int(limits.max)))
+            if found is not None:
+                return found
+    found = write(dtype, None)
     assert found is not None
     return found
 
 
-def _written(values: np.ndarray, dtype: np.dtype[Any], over: Any) -> np.ndarray | None:
-    """As a type of fewer bytes; None if some do not fit."""
-    out = np.empty(values.shape, dtype)
-    limits = None if dtype == values.dtype else np.iinfo(dtype)
+def compact(values: np.ndarray, over: Any = map) -> np.ndarray:
+    """The same values [n, S] row by row and in few bytes, to be picked from at random. `over` is a map."""
     rows = max(1, CACHED // values.shape[1])
 
-    def write(start: int) -> bool:
-        part = values[start : start + rows]
-        if limits is not None and (part.min() < limits.min or part.max() > limits.max):
-            return False
-        out[start : start + rows] = part
-        return True
+    def written(dtype: np.dtype[Any], limits: tuple[int, int] | None) -> np.ndarray | None:
+        if dtype == values.dtype and values.flags.c_contiguous:
+            return values
+        out = np.empty(values.shape, dtype)
 
-    return out if all(over(write, range(0, len(values), rows))) else None
+        def write(start: int) -> bool:
+            part = values[start : start + rows]
+            if limits is not None and (part.min() < limits[0] or part.max() > limits[1]):
+                return False
+            out[start : start + rows] = part
+            return True
+
+        return out if all(over(write, range(0, len(values), rows))) else None
+
+    if values.dtype.kind in "iu":
+        return narrowest(values.dtype, written)
+    found = written(values.dtype, None)
+    assert found is not None
+    return found

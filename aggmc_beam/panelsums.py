@@ -10,31 +10,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from threading import local
-from typing import Any, NamedTuple
+from functools import partial
+from itertools import chain
+from typing import Any
 
 import numpy as np
 
 from aggmc_beam.digest import Digest
-from aggmc_beam.lagged import DOUBLE, fold_of, folded, gram, products
-from aggmc_beam.moments import CoMoment, Counts, Moments
-from aggmc_beam.panel import APART, Label, Line, Lone, Panel, compact
-from aggmc_beam.profile import SHIFT, Profile, end_at, scattered
+from aggmc_beam.lagged import DOUBLE, fold_of
+from aggmc_beam.linesums import LineSummer, LineSums
+from aggmc_beam.moments import PARTS, Counts, Moments
+from aggmc_beam.panel import APART, Label, Line, Panel, compact
+from aggmc_beam.paneldigest import NEIGHBOURS, StepSums, Sums, moments_of, profiles_of
+from aggmc_beam.profile import Profile
 from aggmc_beam.tracks import Tracks
 
-#: Values that are multiplied at once, if realizations are not longer: what stays in a core's cache.
-BLOCK = 1 << 19
-#: Fewer rows than these are not worth single precision.
-FEW = 64
-#: Sums by step that are kept apart at most, until they are added up.
-POOL = 32
+#: Values that are multiplied at once, if realizations are not longer: near what stays in a core's cache, and
+#: enough for threads not to wait for each other.
+BLOCK = 1 << 20
 #: With fewer values, threads are not worth their while: they wait for each other's short steps.
 MANY = 1 << 16
-#: Where the neighbours are that make a record the left or right end of a pair at lag 1, and at lag 2.
-_NEIGHBOURS = (1, -1, 2, -2)
+#: Values of moments and step means that are made at once: small ones by few calls, large ones on all cores.
+TOGETHER = 1 << 20
 
 #: What `map` does, and a thread pool's.
 Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
+#: A label, and which realizations of a panel have it.
+Span = tuple[int, int, int]
 
 
 @dataclass
@@ -59,11 +61,14 @@ class PanelSums:
     """The highest key so far."""
 
     def __post_init__(self) -> None:
-        self._by_step = np.zeros((self.labels, self.steps, self.states + 1))
-        self._replicates = [_Replicate(self.states, by_step) for by_step in self._by_step]
+        sums, number = np.zeros((self.labels, self.steps, self.states)), np.zeros((self.labels, self.steps))
+        none = Moments.zero(self.states)
+        self._replicates = [
+            _Replicate(StepSums(*by_step), none) for by_step in zip(sums, number, strict=True)
+        ]
         self._tracks = [Tracks.empty(self.states)]
         self._latest: tuple[Panel, np.ndarray] | None = None
-        self._spaces = _Spaces(self.states)
+        self._summer = LineSummer(self.states)
 
     def add(self, key: np.ndarray, time: np.ndarray, values: np.ndarray, label_of: Label) -> bool:
         """Take records [n] of realizations with higher keys than all before, or do nothing and return False
@@ -76,34 +81,66 @@ class PanelSums:
         if panel is None:
             return False
         over = self.map if values.size >= MANY else map
-        values = values if panel.is_long else compact(values, over)
+        # To be picked from at random, or at least row by row.
+        ordered = panel.head is not None and values.flags.c_contiguous
+        values = values if ordered else compact(values, over)
 
-        def take(span: tuple[int, int, int]) -> None:
-            label, a, b = span
-            replicate = self._replicates[label]
-            replicate.met += b - a
-            for block in panel.blocks(a, b, BLOCK // self.states):
-                replicate.add(Line(panel, values, *block, fold_of(self.states)), self._spaces)
-
-        for _ in over(take, panel.spans):
+        for _ in over(partial(self._take, panel, values), self._batches(panel)):
             pass
         self.last = int(key.max())
         self._remember()
         self._latest = panel, values
         return True
 
+    def _batches(self, panel: Panel) -> list[list[Span]]:
+        """The spans of a panel, as many at once as have `BLOCK` values together, at least one."""
+        found: list[list[Span]] = []
+        room = 0
+        for span in panel.spans:
+            values = int(panel.place[span[2]] - panel.place[span[1]]) * self.states
+            if values > room:
+                found.append([])
+                room = BLOCK
+            found[-1].append(span)
+            room -= values
+        return found
+
+    def _take(self, panel: Panel, values: np.ndarray, spans: list[Span]) -> None:
+        """Add the records of some replicates."""
+        fold = fold_of(self.states)
+        blocks = [list(panel.blocks(a, b, BLOCK // self.states)) for _, a, b in spans]
+        replicates = [self._replicates[label] for label, _, _ in spans]
+        for replicate, (_, a, b) in zip(replicates, spans, strict=True):
+            replicate.met += b - a
+        # Only a span by itself can have more than one.
+        for turn in zip(*blocks, strict=True):
+            self._add(replicates, [Line(panel, values, a, b, fold) for a, b in turn])
+
+    def _add(self, replicates: list[_Replicate], lines: list[Line]) -> None:
+        """Add a line to each of some replicates."""
+        centres = [r.centred(line) for r, line in zip(replicates, lines, strict=True)]
+        for replicate, line, found in zip(replicates, lines, self._summer.whole(lines, centres), strict=True):
+            if found is None or not replicate.add(line.first, found):
+                # About a centre of its own, as sums about that of the others would cost digits.
+                replicate.add_apart(line.first, self._summer.any(line, line.centre()))
+
     @property
     def digest(self) -> Digest:
         """All sums."""
-        used = [(g, r) for g, r in enumerate(self._replicates) if r.met]
+        used = [g for g, replicate in enumerate(self._replicates) if replicate.met]
+        size = max(1, TOGETHER // (self.states * max(self.steps, len(PARTS) * self.states)))
+        batches = [used[i : i + size] for i in range(0, len(used), size)]
+        found = list(self.map(self._made, batches)) if len(batches) > 1 else list(map(self._made, batches))
+        parts = {(0, g): m for g, m in zip(used, chain(*(m for m, _ in found)), strict=True)}
+        return Digest(self.states, parts, dict(zip(used, chain(*(p for _, p in found)), strict=True)))
 
-        def made(item: tuple[int, _Replicate]) -> tuple[int, Moments, Profile]:
-            label, replicate = item
-            return label, replicate.moments, replicate.profile(self.start)
-
-        over = self.map if self.steps * self.states >= MANY else map
-        found = list(over(made, used))
-        return Digest(self.states, {(0, g): m for g, m, _ in found}, {g: p for g, _, p in found})
+    def _made(self, labels: list[int]) -> tuple[list[Moments], list[Profile]]:
+        """The moments and profiles of some replicates."""
+        some = [self._replicates[g] for g in labels]
+        found = iter(moments_of([r.sums for r in some if r.sums is not None]))
+        moments = [r.moments(None if r.sums is None else next(found)) for r in some]
+        centres = [r.centre for r in some if r.centre is not None]
+        return moments, profiles_of(centres, [r.steps for r in some], self.start)
 
     @property
     def tracks(self) -> Tracks:
@@ -124,199 +161,43 @@ class PanelSums:
             self._latest = None
 
 
-class _Sums(NamedTuple):
-    """Sums about a centre: `lags` as `products` finds them; `last` [S, S], the products of records without a
-    next one with themselves; `ends` [5, S + 1], sums of all records and of those that are left and right ends
-    of pairs at lag 1 and lag 2, with their numbers."""
-
-    lags: list[np.ndarray]
-    last: np.ndarray
-    ends: np.ndarray
-
-    def moments(self, centre: np.ndarray) -> Moments:
-        zero, one, two = folded(self.lags, fold_of(len(centre)))
-        records, left1, right1, left2, right2 = self.ends
-        left = zero - self.last
-        kinds = (records, records, zero), (left1, right1, one), (left2, right2, two), (left1, left1, left)
-        lag0, lag1, lag2, ends = (
-            CoMoment.about(centre, round(float(x[-1])), float(x[-1]), x[:-1], y[:-1], product)
-            for x, y, product in kinds
-        )
-        return Moments(lag0, lag1, lag2, ends, Counts(), float(lag0.pairs))
-
-
-class _Steps(NamedTuple):
-    """Sums [m, S] and numbers [m] of records by step, and of those without each kind of neighbour."""
-
-    sums: np.ndarray
-    number: np.ndarray
-    lone: list[Lone]
-
-
 @dataclass
 class _Replicate:
     """Sums of one replicate: those of whole numbers about its `centre`, and the moments of what is better
-    summed about another one; and sums `by_step` [steps, S + 1], the last column being numbers."""
+    summed about another one; and sums by step about the centre."""
 
-    states: int
-    by_step: np.ndarray
+    steps: StepSums
+    others: Moments
     met: int = 0
     centre: np.ndarray | None = None
-    sums: _Sums | None = None
-    rows: int = 1 << 20
-    """How many rows may be summed at once in single precision, as far as is known."""
+    sums: Sums | None = None
 
-    def __post_init__(self) -> None:
-        self.others = Moments.zero(self.states)
-        self.lone: tuple[list[Lone], ...] = ([], [], [], [])
-
-    def add(self, line: Line, spaces: _Spaces) -> None:
-        """Add the records of a line."""
+    def centred(self, line: Line) -> np.ndarray:
+        """The centre, which the first line tells."""
         if self.centre is None:
             self.centre = line.centre()
-        if self._add_whole(line, spaces):
-            return
-        # About a centre of its own, as sums about that of the others would cost digits.
-        centre = line.centre()
-        found = self._sum(line, line.fill(centre, spaces.of(line, np.float64)))
-        assert found is not None
-        self.others += found[0].moments(centre)
-        self._add_steps(line, found[1], centre)
+        return self.centre
 
-    def _add_whole(self, line: Line, spaces: _Spaces) -> bool:
-        """Add whole numbers, in single precision where it is exact; or return False if no precision is."""
-        assert self.centre is not None
-        is_whole = line.values.dtype.kind in "iu"
-        found = self._sum_in_single(line, spaces) if is_whole else None
-        if found is None:
-            z = line.fill(self.centre, spaces.of(line, np.float64))
-            found = self._sum(line, z) if is_whole or (np.rint(z) == z).all() else None
-            if found is None:
-                return False
-        sums, steps = found
-        if self.sums is not None:
-            for mine, more in zip(self.sums.lags, sums.lags, strict=True):
-                more += mine
-            sums = _Sums(sums.lags, sums.last + self.sums.last, sums.ends + self.sums.ends)
+    def add(self, first: int, found: LineSums) -> bool:
+        """Add sums about the centre, by step from the `first` on; or return False if they are not exact."""
+        sums = found.sums if self.sums is None else self.sums + found.sums
         if not sums.lags[0].diagonal().max() < DOUBLE:
             return False
         self.sums = sums
-        self._add_steps(line, steps, self.centre)
+        self.steps.add(first, found.by_step, found.number, found.lone)
         return True
 
-    def _sum_in_single(self, line: Line, spaces: _Spaces) -> tuple[_Sums, _Steps] | None:
-        """The sums about the centre, if single precision is exact for at least a few rows at once."""
+    def add_apart(self, first: int, found: LineSums) -> None:
+        """Add sums about any centre."""
         assert self.centre is not None
-        if self.rows < FEW:
-            return None
-        z = line.fill(self.centre, spaces.of(line, np.float32))
-        found = self._sum(line, z)
-        while found is None and self.rows >= 4 * FEW:
-            self.rows = min(self.rows, len(z)) // 4
-            found = self._sum(line, z)
-        if found is None:
-            self.rows = 0
-        return found
+        self.others += moments_of([found.sums])[0]
+        found = found.about(self.centre)
+        self.steps.add(first, found.by_step, found.number, found.lone)
 
-    def _sum(self, line: Line, z: np.ndarray) -> tuple[_Sums, _Steps] | None:
-        """The sums of a line that is filled; None if single precision may not be exact."""
-        rows = self.rows if z.dtype == np.float32 else len(z)
-        lags, last = products(z, line.fold, rows), gram(line.last(z), rows)
-        if lags is None or last is None:
-            return None
-        sums, number = line.by_step(z)
-        lone = [line.lone(z, sums, number, distance) for distance in _NEIGHBOURS]
-        total = np.append(sums.sum(0, dtype=np.float64), number.sum())
-        ends = total - np.stack([np.zeros(self.states + 1), *(found.sums.sum(0) for found in lone)])
-        return _Sums(lags, last, ends), _Steps(sums, number, lone)
-
-    def _add_steps(self, line: Line, steps: _Steps, centre: np.ndarray) -> None:
-        """Add each record to its step."""
-        assert self.centre is not None
-        S, (sums, number, lone) = self.states, steps
-        if centre is not self.centre:
-            away = np.append(centre - self.centre, 0.0)
-            sums = sums + number[:, None] * away[:-1]
-            lone = [Lone(step, found + found[:, -1:] * away) for step, found in lone]
-        by_step = self.by_step[line.first : line.first + len(number)]
-        by_step[:, :S] += sums
-        by_step[:, S] += number
-        for known, (step, found) in zip(self.lone, lone, strict=True):
-            if known and np.array_equal(known[-1].step, step + line.first):
-                known[-1].sums[:] += found
-            else:
-                known.append(Lone(step + line.first, found))
-            if len(known) > POOL:
-                known[:] = [_pooled(known)]
-
-    @property
-    def moments(self) -> Moments:
-        assert self.centre is not None
-        total = self.others if self.sums is None else self.sums.moments(self.centre) + self.others
+    def moments(self, found: Moments | None) -> Moments:
+        """All moments, given those of `sums`."""
+        total = self.others if found is None else found + self.others
         return replace(total, counts=Counts(realizations=self.met))
-
-    def profile(self, start: int) -> Profile:
-        """The mean counts of records by step, and of the ends of pairs: all, less those without a
-        partner."""
-        assert self.centre is not None
-        whole, steps = self.by_step, len(self.by_step)
-        means, there = _means(whole, self.centre), whole[:, -1] > 0
-        row = np.cumsum(there) - 1
-        number = np.zeros((steps, 5))
-        number[:, 0] = whole[:, -1]
-        odd, ends = [np.zeros(0, np.int64)], [np.zeros((0, self.states))]
-        # Ends of pairs are at the step of the pair's left end.
-        for kind, shift in enumerate(SHIFT.tolist(), 1):
-            number[: steps - shift, kind] = whole[shift:, -1]
-            at, sums = _pooled(self.lone[kind - 1])
-            at, sums = at[at >= shift], sums[at >= shift]
-            rest = whole[at] - sums
-            number[at - shift, kind] = rest[:, -1]
-            some = rest[:, -1] > 0
-            odd.append(end_at(row[at[some] - shift], kind))
-            ends.append(_means(rest[some], self.centre))
-        places = np.concatenate(odd)
-        order = np.argsort(places)
-        bins, counted = np.flatnonzero(there), np.rint(number[:, [0, 1, 3]])
-        if len(bins) < steps:
-            counted, means = counted[bins], means[bins]
-        whole_numbers = counted.astype(np.int64)
-        ordered = np.concatenate(ends)[order]
-        return Profile(1, bins + start, whole_numbers, counted, means, places[order], ordered)
-
-
-class _Spaces(local):
-    """Space to work in, for each thread: memory that was used before is much faster than new one."""
-
-    def __init__(self, states: int) -> None:
-        self.states = states
-        self.held: dict[Any, np.ndarray] = {}
-
-    def of(self, line: Line, dtype: Any) -> np.ndarray:
-        """At least as many rows [m, S] as the line needs."""
-        need = line.length + line.fold
-        found = self.held.get(dtype)
-        if found is None or len(found) < need:
-            found = self.held[dtype] = np.zeros(
-                (max(need, BLOCK // self.states + line.fold), self.states), dtype
-            )
-        return found
-
-
-def _pooled(parts: list[Lone]) -> Lone:
-    """With each step once, in order."""
-    if len(parts) == 1:
-        return parts[0]
-    step, sums = np.concatenate([p.step for p in parts]), np.concatenate([p.sums for p in parts])
-    at, place = np.unique(step, return_inverse=True)
-    return Lone(at, scattered(place, sums, len(at)))
-
-
-def _means(sums: np.ndarray, centre: np.ndarray) -> np.ndarray:
-    """The means [..., S] of sums [..., S + 1] about a centre, the last being numbers; the centre for none."""
-    found = sums[..., :-1] / np.maximum(sums[..., -1:], 1.0)
-    found += centre
-    return np.asarray(found)
 
 
 def _tracks(panel: Panel, values: np.ndarray, start: int) -> Tracks:
@@ -324,7 +205,7 @@ def _tracks(panel: Panel, values: np.ndarray, start: int) -> Tracks:
     rows, steps = panel.rows(), panel.steps() + start
     there = np.zeros(len(rows) + 2 * APART, bool)
     there[APART:-APART] = rows >= 0
-    here, after, before, second, other = (there[APART + d : APART + d + len(rows)] for d in (0, *_NEIGHBOURS))
+    here, after, before, second, other = (there[APART + d : APART + d + len(rows)] for d in (0, *NEIGHBOURS))
     heads, tails = np.flatnonzero(here & ~before), np.flatnonzero(here & ~after)
     opened = np.flatnonzero(here & ~(after & before & second & other))
     # By key; the line is by label.

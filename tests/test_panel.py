@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from aggmc_beam import lagged, panel, panelsums
+from aggmc_beam import lagged, paneldigest, panelsums
 from aggmc_beam.chain import Stationary
 from aggmc_beam.digest import Digest
 from aggmc_beam.pairing import Block
@@ -83,7 +83,7 @@ def test_sums_profiles_and_tracks_are_those_of_the_general_road(
     K, T, ragged, missing, most, fractions, monkeypatch
 ):
     monkeypatch.setattr(panelsums, "BLOCK", 192)
-    monkeypatch.setattr(panelsums, "POOL", 3)
+    monkeypatch.setattr(paneldigest, "POOL", 3)
     key, time, values = records(K, T, missing, most, fractions=fractions, ragged=ragged)
     expected = Digest.of_block(Block(values, time, key), Stationary(), deal(key))
     tracks = Tracks.empty(3)
@@ -111,7 +111,6 @@ def test_whole_numbers_give_the_same_bits_for_any_split_chunk_and_number_of_thre
             for spread in (map, pool.map)
         }
         for module, name, value in (
-            (panel, "LONG", 10**6),
             (lagged, "WIDE", 1),
             (panelsums, "BLOCK", 150),
         ):

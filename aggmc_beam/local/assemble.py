@@ -10,8 +10,10 @@ import numpy as np
 import polars as pl
 
 from aggmc_beam.local.keys import Keys
+from aggmc_beam.local.matrix import matrix
 from aggmc_beam.local.sources import BROKEN, ROW
 from aggmc_beam.local.tidy import COUNT, FILE, KEY, POPULATION, STATE, TIME, VALUES, name_of, value_columns
+from aggmc_beam.panelsums import Map
 from aggmc_beam.records import MAX_COUNT, Schema, good_rows
 
 SPOILED = "another row of its record cannot be used, so the record is not"
@@ -137,8 +139,8 @@ def _is_constant(name: str, size: int) -> pl.Expr:
 class Wide:
     """One row is one record."""
 
-    def __init__(self, schema: Schema, keys: Keys, refused: Refused) -> None:
-        self.schema, self.keys, self.refused = schema, keys, refused
+    def __init__(self, schema: Schema, keys: Keys, refused: Refused, over: Map = map) -> None:
+        self.schema, self.keys, self.refused, self.over = schema, keys, refused, over
 
     def feed(self, batch: pl.DataFrame) -> Records:
         frame = key_frame(batch, self.keys.columns, self.refused)
@@ -152,7 +154,7 @@ class Wide:
             # Nulls within a list become NaN, which is refused below.
             counts = frame[VALUES].explode().to_numpy().reshape(-1, S)
         else:
-            counts = frame.select(value_columns(self.schema)).to_numpy()
+            counts = matrix(frame, value_columns(self.schema), self.over)
         if counts.dtype.kind not in "iu":
             counts = counts.astype(np.float64, copy=False)
         if not _all_good(counts):

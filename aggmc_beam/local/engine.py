@@ -212,7 +212,7 @@ def sum_plan(
         if isinstance(frame, pl.DataFrame):
             rows = frame.height
             progress("looking", rows, None)
-            sort = _sum_records(plan, _reader(plan, total).read(frame), rows, total, threads)
+            sort = _sum_records(plan, _reader(plan, total, threads).read(frame), rows, total, threads)
             progress("summing", rows, rows)
         else:
             rows, sort = _sum_stream(plan, frame, total, threads, progress)
@@ -249,7 +249,7 @@ def _sum_stream(
         return found.rows, _sum_records(plan, records, found.rows, total, threads)
     if sort or found.is_grouped:
         total.expect_panel(found.extents, threads)
-    for records in stream(plan, frame, total, found, sort, progress):
+    for records in stream(plan, frame, total, found, sort, threads, progress):
         total.take(records)
         check_rejected(total.refused.number, found.rows, config.max_rejected)
     return found.rows, sort
@@ -257,7 +257,7 @@ def _sum_stream(
 
 def _read_compactly(plan: Plan, total: Accumulator, rows: int, threads: Map, progress: Progress) -> Records:
     """All records, in as few bytes as hold them; what is read at once is bounded."""
-    parts, reader = [], _reader(plan, total)
+    parts, reader = [], _reader(plan, total, threads)
     for portion in portions(plan.sources, plan.frames, max(1, READ // len(plan.schema.states))):
         records = reader.feed(portion)
         parts.append(replace(records, counts=compact(records.counts, threads)))
@@ -298,9 +298,9 @@ def accumulator(plan: Plan, saved: Saved | None = None) -> Accumulator:
     return total
 
 
-def _reader(plan: Plan, total: Accumulator) -> Wide | Long:
+def _reader(plan: Plan, total: Accumulator, threads: Map) -> Wide | Long:
     if plan.schema.state is None:
-        return Wide(plan.schema, total.keys, total.refused)
+        return Wide(plan.schema, total.keys, total.refused, threads)
     return Long(plan.schema, total.keys, total.refused, plan.config.input.absent or "zero")
 
 
@@ -309,10 +309,16 @@ def _batch_size(plan: Plan) -> int:
 
 
 def stream(
-    plan: Plan, frame: pl.LazyFrame, total: Accumulator, found: Survey, sort: bool, progress: Progress
+    plan: Plan,
+    frame: pl.LazyFrame,
+    total: Accumulator,
+    found: Survey,
+    sort: bool,
+    threads: Map,
+    progress: Progress,
 ) -> Iterator[Records]:
     """The records of tidy rows, a bounded number at a time."""
-    schema, reader = plan.schema, _reader(plan, total)
+    schema, reader = plan.schema, _reader(plan, total, threads)
     size = _batch_size(plan)
     if sort:
         frame = frame.sort(*group_columns(schema), KEY, TIME, FILE, ROW, nulls_last=True)

@@ -1,0 +1,159 @@
+"""From the sums of a panel to what they mean: moments and profiles, of many replicates at once.
+
+Replicates are alike and small, so that numpy's calls for each of them would take longer than the sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from aggmc_beam.lagged import fold_of, folded
+from aggmc_beam.moments import CoMoment, Counts, Moments
+from aggmc_beam.panel import Lone
+from aggmc_beam.profile import SHIFT, Profile, end_at, scattered
+
+#: Where the neighbours are that make a record the left or right end of a pair at lag 1, and at lag 2.
+NEIGHBOURS = (1, -1, 2, -2)
+#: Sums by step that are kept apart at most, until they are added up.
+POOL = 32
+
+
+class Sums(NamedTuple):
+    """Sums about a centre [S]: `lags` as `products` finds them; `last` [S, S], the products of records
+    without a next one with themselves; `ends` [5, S], sums of all records and of those that are left and
+    right ends of pairs at lag 1 and lag 2, and their `number` [5]."""
+
+    centre: np.ndarray
+    lags: list[np.ndarray]
+    last: np.ndarray
+    ends: np.ndarray
+    number: np.ndarray
+
+    def __add__(self, other: Sums) -> Sums:  # type: ignore[override]
+        """Of both, about the same centre. Changes the lags of the other."""
+        for mine, more in zip(self.lags, other.lags, strict=True):
+            more += mine
+        last, ends, number = self.last + other.last, self.ends + other.ends, self.number + other.number
+        return Sums(self.centre, other.lags, last, ends, number)
+
+
+def moments_of(found: Sequence[Sums]) -> list[Moments]:
+    """The moments that each of these sums tell, without counts."""
+    if not found:
+        return []
+    centre, last, ends, number = (_stacked([getattr(s, name) for s in found])
+                                  for name in ("centre", "last", "ends", "number"))  # fmt: skip
+    lags = [_stacked([s.lags[i] for s in found]) for i in range(len(found[0].lags))]
+    zero, one, two = folded(lags, fold_of(centre.shape[1]))
+    kinds = (0, 0, zero), (1, 2, one), (3, 4, two), (1, 1, zero - last)
+    whole = np.rint(number).astype(np.int64)
+    parts = [
+        CoMoment.several(centre, whole[:, x], number[:, x], ends[:, x], ends[:, y], product)
+        for x, y, product in kinds
+    ]
+    return [
+        Moments(lag0, lag1, lag2, left, Counts(), float(lag0.pairs))
+        for lag0, lag1, lag2, left in zip(*parts, strict=True)
+    ]
+
+
+def _stacked(arrays: list[np.ndarray]) -> np.ndarray:
+    """In one array; without a copy if there is only one, which may be large."""
+    return arrays[0][None] if len(arrays) == 1 else np.array(arrays)
+
+
+@dataclass
+class StepSums:
+    """Sums about a centre and numbers of records by step, [steps, S] and [steps], and of those without each
+    of the `NEIGHBOURS`."""
+
+    sums: np.ndarray
+    number: np.ndarray
+    lone: tuple[list[Lone], ...] = field(default_factory=lambda: ([], [], [], []))
+
+    def add(self, first: int, sums: np.ndarray, number: np.ndarray, lone: list[Lone]) -> None:
+        """Add sums by step from the `first` on."""
+        at = slice(first, first + len(number))
+        self.sums[at] += sums
+        self.number[at] += number
+        for known, found in zip(self.lone, lone, strict=True):
+            known.append(found._replace(step=found.step + first))
+            if len(known) > POOL:
+                known[:] = [_pooled(known)]
+
+
+def _pooled(parts: list[Lone]) -> Lone:
+    """With each step once, in order."""
+    step, sums, number = (np.concatenate(part) for part in zip(*parts, strict=True))
+    at, place = np.unique(step, return_inverse=True)
+    return Lone(at, scattered(place, sums, len(at)), np.bincount(place, number))
+
+
+def profiles_of(centres: Sequence[np.ndarray], parts: Sequence[StepSums], start: int) -> list[Profile]:
+    """Of each, the mean counts of records by step, and of the ends of pairs: all, less those without a
+    partner. The first step is `start`."""
+    if not parts:
+        return []
+    centre, sums, number = (
+        np.array(centres),
+        _stacked([p.sums for p in parts]),
+        _stacked([p.number for p in parts]),
+    )
+    means, there = _means(sums, number, centre), number > 0
+    row = np.cumsum(there, 1) - 1
+    counted = np.stack([number] * 3, 2)
+    odd = []
+    # Ends of pairs are at the step of the pair's left end.
+    for kind, shift in enumerate(SHIFT.tolist(), 1):
+        at, lone, lone_number = _dense([p.lone[kind - 1] for p in parts], sums.shape[2])
+        if shift == 0:
+            counted[:, at, (kind + 1) // 2] -= lone_number
+        rest, rest_number = sums[:, at] - lone, number[:, at] - lone_number
+        part, place = np.nonzero((lone_number > 0) & (rest_number > 0))
+        ends = _means(rest, rest_number, centre)[part, place]
+        odd.append((part, end_at(row[part, at[place] - shift], kind), ends))
+    return _profiles(start, there, counted, means, odd)
+
+
+def _dense(parts: list[list[Lone]], S: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The steps [m] of all, and for each of the parts its sums [m, S] and numbers [m] there."""
+    at = np.unique(np.concatenate([np.zeros(0, np.int64), *(found.step for part in parts for found in part)]))
+    sums, number = np.zeros((len(parts), len(at), S)), np.zeros((len(parts), len(at)))
+    for i, part in enumerate(parts):
+        for found in part:
+            place = np.searchsorted(at, found.step)
+            sums[i, place] += found.sums
+            number[i, place] += found.number
+    return at, sums, number
+
+
+def _profiles(
+    start: int,
+    there: np.ndarray,
+    counted: np.ndarray,
+    means: np.ndarray,
+    odd: list[tuple[np.ndarray, np.ndarray, np.ndarray]],
+) -> list[Profile]:
+    """One for each row of the arrays; `odd` has the number of the row, the place and the mean of ends that
+    are not all records of a step."""
+    part, place, ends = (np.concatenate(found) for found in zip(*odd, strict=True))
+    order = np.lexsort((place, part))
+    place, ends = place[order], ends[order]
+    cuts = np.concatenate([[0], np.cumsum(np.bincount(part, minlength=len(there)))]).tolist()
+    whole, found = np.rint(counted).astype(np.int64), []
+    for i, some in enumerate(there):
+        at: slice | np.ndarray = slice(None) if some.all() else some
+        bins, mine = np.flatnonzero(some) + start, slice(cuts[i], cuts[i + 1])
+        found.append(Profile(1, bins, whole[i, at], counted[i, at], means[i, at], place[mine], ends[mine]))
+    return found
+
+
+def _means(sums: np.ndarray, number: np.ndarray, centre: np.ndarray) -> np.ndarray:
+    """The means [B, m, S] of sums about centres [B, S]; the centre where there is none."""
+    found = sums / np.maximum(number, 1.0)[:, :, None]
+    found += centre[:, None]
+    return np.asarray(found)
