@@ -19,6 +19,8 @@ from aggmc_beam.profile import scattered
 
 #: Empty places after each realization: no pair at lag 2 reaches from one to the next.
 APART = 2
+#: Stretches of a column that are long enough to be copied one by one.
+LONG = 256
 #: Records of a realization whose mean becomes the centre of sums.
 SAMPLE = 256
 #: Values that are looked at and written while they are in a core's cache.
@@ -107,6 +109,10 @@ class Panel:
         if self.row is None:
             return True
         return self.width > 0 and np.count_nonzero(self.row >= 0) == len(self.key) * (self.width - APART)
+
+    def copies(self, values: np.ndarray) -> bool:
+        """Whether records are copied in long stretches as they lie in memory, not picked out one by one."""
+        return self.head is not None and (values.flags.c_contiguous or self.width - APART >= LONG)
 
     @property
     def spans(self) -> list[tuple[int, int, int]]:

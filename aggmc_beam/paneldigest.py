@@ -121,6 +121,9 @@ def profiles_of(centres: Sequence[np.ndarray], parts: Sequence[StepSums], start:
 
 def _dense(parts: list[list[Lone]], S: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The steps [m] of all, and for each of the parts its sums [m, S] and numbers [m] there."""
+    ones = [part[0] for part in parts if len(part) == 1]
+    if len(ones) == len(parts) and all(np.array_equal(one.step, ones[0].step) for one in ones):
+        return ones[0].step, np.array([one.sums for one in ones]), np.array([one.number for one in ones])
     at = np.unique(np.concatenate([np.zeros(0, np.int64), *(found.step for part in parts for found in part)]))
     sums, number = np.zeros((len(parts), len(at), S)), np.zeros((len(parts), len(at)))
     for i, part in enumerate(parts):

@@ -81,9 +81,7 @@ class PanelSums:
         if panel is None:
             return False
         over = self.map if values.size >= MANY else map
-        # To be picked from at random, or at least row by row.
-        ordered = panel.head is not None and values.flags.c_contiguous
-        values = values if ordered else compact(values, over)
+        values = values if panel.copies(values) else compact(values, over)
 
         for _ in over(partial(self._take, panel, values), self._batches(panel)):
             pass

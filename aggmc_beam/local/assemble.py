@@ -10,7 +10,8 @@ import numpy as np
 import polars as pl
 
 from aggmc_beam.local.keys import Keys
-from aggmc_beam.local.matrix import matrix
+from aggmc_beam.local.matrix import of_lists, of_rows, side_by_side
+from aggmc_beam.local.recordwise import every, is_constant, repeats
 from aggmc_beam.local.sources import BROKEN, ROW
 from aggmc_beam.local.tidy import COUNT, FILE, KEY, POPULATION, STATE, TIME, VALUES, name_of, value_columns
 from aggmc_beam.panelsums import Map
@@ -21,23 +22,26 @@ INCOMPLETE = "its record has no row for some state, and input.absent is missing"
 
 
 class Places:
-    """The file's number and the row of each row of a frame, [n, 2]. Few are ever asked for."""
+    """The file's number and the row of each row of a frame, or of `every` so manieth, [n, 2]. Few are ever
+    asked for."""
 
-    def __init__(self, frame: pl.DataFrame) -> None:
-        self.frame = frame.select(FILE, ROW)
+    def __init__(self, frame: pl.DataFrame, every: int = 1) -> None:
+        self.frame, self.every = frame.select(FILE, ROW), every
 
     @classmethod
     def joined(cls, parts: Sequence[np.ndarray | Places]) -> np.ndarray | Places:
         """Those of several frames, one after the other."""
-        frames = [part.frame for part in parts if isinstance(part, Places)]
+        frames = [part.frame for part in parts if isinstance(part, Places) and part.every == 1]
         return cls(pl.concat(frames)) if len(frames) == len(parts) else np.concatenate(parts)
 
     def __getitem__(self, rows: np.ndarray) -> np.ndarray:
+        if self.every > 1:
+            rows = np.arange(0, self.frame.height, self.every)[rows]
         file, row = (self.frame[c].to_numpy()[rows] for c in (FILE, ROW))
         return np.stack([file, row], axis=1).astype(np.int64)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.asarray(self[np.arange(self.frame.height)], dtype)
+        return np.asarray(self[np.arange(-(-self.frame.height // self.every))], dtype)
 
 
 @dataclass(frozen=True)
@@ -123,19 +127,6 @@ def _all_good(counts: np.ndarray) -> bool:
     return bool(counts.max(initial=0) < MAX_COUNT and counts.min(initial=0) > -MAX_COUNT)
 
 
-def _changes(column: pl.Expr) -> pl.Expr:
-    """How often a value is another one than that before it."""
-    return column.ne_missing(column.shift(1)).slice(1).sum()
-
-
-def _is_constant(name: str, size: int) -> pl.Expr:
-    """Whether a column has the same value all over each stretch of so many rows: at both ends of it, and
-    changing nowhere but between them."""
-    column = pl.col(name)
-    first, last = column.gather_every(size), column.gather_every(size, size - 1)
-    return first.eq_missing(last).all() & (_changes(column) == _changes(first))
-
-
 class Wide:
     """One row is one record."""
 
@@ -146,15 +137,10 @@ class Wide:
         frame = key_frame(batch, self.keys.columns, self.refused)
         S = len(self.schema.states)
         if isinstance(self.schema.counts, str):
-            fits = frame[VALUES].list.len() == S
-            if not fits.fill_null(False).all():
-                fits = fits.fill_null(False)
-                self.refused.add(np.asarray(Places(frame.filter(~fits))))
-                frame = frame.filter(fits)
-            # Nulls within a list become NaN, which is refused below.
-            counts = frame[VALUES].explode().to_numpy().reshape(-1, S)
+            whole = of_lists(frame[VALUES], S, self.over)
+            frame, counts = self._lists(frame) if whole is None else (frame, whole)
         else:
-            counts = matrix(frame, value_columns(self.schema), self.over)
+            counts = side_by_side(frame, value_columns(self.schema), self.over)
         if counts.dtype.kind not in "iu":
             counts = counts.astype(np.float64, copy=False)
         if not _all_good(counts):
@@ -163,6 +149,16 @@ class Wide:
             frame, counts = frame.filter(pl.Series(good)), counts[good]
         key, time = self.keys.of(frame), frame[TIME].to_numpy()
         return Records(key, time, counts, _populations(frame), Places(frame))
+
+    def _lists(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, np.ndarray]:
+        """The rows whose lists are as long as they must be, and their counts; others are refused."""
+        S = len(self.schema.states)
+        fits = (frame[VALUES].list.len() == S).fill_null(False)
+        if not fits.all():
+            self.refused.add(np.asarray(Places(frame.filter(~fits))))
+            frame = frame.filter(fits)
+        # Nulls within a list become NaN, which is refused later.
+        return frame, frame[VALUES].explode().to_numpy().reshape(-1, S)
 
     def read(self, frame: pl.DataFrame) -> Records:
         """The records of rows that are all at hand."""
@@ -178,8 +174,8 @@ class Long:
     A realization's latest step may go on in the next batch, so its rows wait for it.
     """
 
-    def __init__(self, schema: Schema, keys: Keys, refused: Refused, absent: str) -> None:
-        self.schema, self.keys, self.refused, self.absent = schema, keys, refused, absent
+    def __init__(self, schema: Schema, keys: Keys, refused: Refused, absent: str, over: Map = map) -> None:
+        self.schema, self.keys, self.refused, self.absent, self.over = schema, keys, refused, absent, over
         self.waiting: Rows | None = None
 
     def feed(self, batch: pl.DataFrame) -> Records:
@@ -205,23 +201,24 @@ class Long:
         if not frame.height or frame.height % S or count.null_count():
             return None
         codes = self._codes(state[:S])
-        same = [*self.keys.columns, KEY, TIME, *([POPULATION] if POPULATION in frame.columns else [])]
-        as_before = pl.col(STATE).eq_missing(pl.col(STATE).shift(S)).slice(S).all()
-        fits = frame.select(as_before, *(_is_constant(c, S).alias(c) for c in same))
-        if sorted(codes.tolist()) != list(range(S)) or not all(fits.row(0)):
+        if sorted(codes.tolist()) != list(range(S)) or not repeats(state, S, self.over):
             return None
-        counts = count.to_numpy().reshape(-1, S)
+        same = [*self.keys.columns, KEY, TIME, *([POPULATION] if POPULATION in frame.columns else [])]
+        if not all(is_constant(frame[name], S, self.over) for name in same):
+            return None
+        counts = of_rows(count, S, self.over)
+        counts = count.to_numpy().reshape(-1, S) if counts is None else counts
         if (codes != np.arange(S)).any():
             counts = counts[:, np.argsort(codes)]
         if not _all_good(counts):
             return None
-        heads = frame.gather_every(S)
+        heads = pl.DataFrame([every(frame[name], S) for name in same])
         key, time = self.keys.of(heads), heads[TIME].to_numpy()
         again = np.diff(time) <= 0
         if np.any((np.diff(key) < 0) | ((np.diff(key) == 0) & again)):
             return None
         rows = np.full(len(key), S)
-        return Records(key, time, counts, _populations(heads), Places(heads), rows)
+        return Records(key, time, counts, _populations(heads), Places(frame, S), rows)
 
     def finish(self) -> Records | None:
         rows, self.waiting = self.waiting, None

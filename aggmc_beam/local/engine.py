@@ -301,7 +301,7 @@ def accumulator(plan: Plan, saved: Saved | None = None) -> Accumulator:
 def _reader(plan: Plan, total: Accumulator, threads: Map) -> Wide | Long:
     if plan.schema.state is None:
         return Wide(plan.schema, total.keys, total.refused, threads)
-    return Long(plan.schema, total.keys, total.refused, plan.config.input.absent or "zero")
+    return Long(plan.schema, total.keys, total.refused, plan.config.input.absent or "zero", threads)
 
 
 def _batch_size(plan: Plan) -> int:

@@ -1,62 +1,112 @@
-"""Columns of a frame side by side: one array, row by row, in few bytes."""
+"""Counts out of a frame's columns as one array [n, S], whole numbers in as few bytes as hold them all.
+
+Columns are read as they lie in memory, chunk by chunk, on all cores: joining chunks first would take as long.
+`over` is a map that may run its calls at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from aggmc_beam.panel import compact, narrowest
+from aggmc_beam.panel import narrowest
 from aggmc_beam.panelsums import Map
 
-#: Up to so many columns are written one by one; more are written faster out of one array.
+#: Up to so many columns are made compact as they are copied, which is quick only for a few.
 NARROW = 32
-#: Rows of them that are written at once: long enough for threads not to wait for each other.
-ROWS = 1 << 16
+#: Values of a column that are written at once: enough for threads not to wait for each other.
+PIECE = 1 << 16
+
+#: Where to write, and what.
+Piece = tuple[Any, np.ndarray]
 
 
-def matrix(frame: pl.DataFrame, columns: list[str], over: Map = map) -> np.ndarray:
-    """[n, S]: the values of the columns, NaN for nulls. Whole numbers are in as few bytes as hold them all.
-    `over` may run its calls at once.
+def side_by_side(frame: pl.DataFrame, columns: list[str], over: Map = map) -> np.ndarray:
+    """The values of several columns, NaN for nulls. Many columns stay as they are.
 
-    >>> found = matrix(pl.DataFrame({"a": [1, 2], "b": [3, 40_000]}), ["a", "b"])
+    >>> found = side_by_side(pl.DataFrame({"a": [1, 2], "b": [3, 40_000]}), ["a", "b"])
     >>> found.tolist(), found.dtype.name
     ([[1, 3], [2, 40000]], 'int32')
     """
     found = frame.select(columns)
-    if not all(kind.is_integer() for kind in found.dtypes) or any(c.null_count() for c in found):
+    if len(columns) > NARROW or not all(_is_whole(column) for column in found):
         return found.to_numpy()
-    if len(columns) > NARROW or not found.height:
-        return compact(found.to_numpy(), over)
-    pieces = [piece for chunk in _chunks(found) for piece in _pieces(chunk)]
-    starts = np.cumsum([0, *(len(piece[0]) for piece in pieces)]).tolist()
+    found = found if len({tuple(column.chunk_lengths()) for column in found}) == 1 else found.rechunk()
+    blocks = [
+        [(np.s_[start : start + len(part), i], part) for i, (start, part) in enumerate(parts)]
+        for parts in zip(*(_parts(_arrays(column), PIECE) for column in found), strict=True)
+    ]
+    return _written(found.shape, blocks, over)
 
-    def written(dtype: np.dtype[np.generic], limits: tuple[int, int] | None) -> np.ndarray | None:
-        out = np.empty(found.shape, dtype)
 
-        def write(at: int) -> bool:
-            rows = out[starts[at] : starts[at + 1]]
-            for i, column in enumerate(pieces[at]):
-                if limits is not None and (column.min() < limits[0] or column.max() > limits[1]):
+def of_lists(column: pl.Series, S: int, over: Map = map) -> np.ndarray | None:
+    """The values of lists; None if not all of them are S whole numbers.
+
+    >>> of_lists(pl.Series([[1, 2, 3], [4, 5, 6]]), 3).tolist(), of_lists(pl.Series([[1, 2], [3]]), 2)
+    ([[1, 2, 3], [4, 5, 6]], None)
+    """
+    if not isinstance(column.dtype, pl.List) or not column.dtype.inner.is_integer() or column.null_count():
+        return None
+    try:
+        arrays = [chunk.list.to_array(S).to_numpy() for chunk in column.get_chunks()]
+    except pl.exceptions.ComputeError:  # another length
+        return None
+    if any(array.dtype.kind not in "iu" for array in arrays):  # nulls
+        return None
+    return _joined((len(column), S), arrays, max(1, PIECE // S), over)
+
+
+def of_rows(column: pl.Series, S: int, over: Map = map) -> np.ndarray | None:
+    """The values of a column, S of them in each row; None if not all are whole numbers.
+
+    >>> of_rows(pl.Series([1, 2, 3, 4]), 2).tolist()
+    [[1, 2], [3, 4]]
+    """
+    if not _is_whole(column):
+        return None
+    return _joined((len(column),), _arrays(column), PIECE, over).reshape(-1, S)
+
+
+def _is_whole(column: pl.Series) -> bool:
+    return column.dtype.is_integer() and not column.null_count() and len(column) > 0
+
+
+def _arrays(column: pl.Series) -> list[np.ndarray]:
+    """The values of each chunk, as they lie in memory."""
+    return [chunk.to_numpy() for chunk in column.get_chunks()]
+
+
+def _parts(arrays: list[np.ndarray], most: int) -> list[tuple[int, np.ndarray]]:
+    """The same values, not more than so many at once, with the place of the first."""
+    found, place = [], 0
+    for array in arrays:
+        found += [(place + a, array[a : a + most]) for a in range(0, len(array), most)]
+        place += len(array)
+    return found
+
+
+def _joined(shape: tuple[int, ...], arrays: list[np.ndarray], most: int, over: Map) -> np.ndarray:
+    """One after the other."""
+    parts = _parts(arrays, most)
+    return _written(shape, [[(np.s_[start : start + len(part)], part)] for start, part in parts], over)
+
+
+def _written(shape: tuple[int, ...], blocks: list[list[Piece]], over: Map) -> np.ndarray:
+    """All pieces of all blocks where they belong, in as few bytes as hold them."""
+
+    def written(dtype: np.dtype[Any], limits: tuple[int, int] | None) -> np.ndarray | None:
+        out = np.empty(shape, dtype)
+
+        def write(block: list[Piece]) -> bool:
+            for place, part in block:
+                if limits is not None and (part.min() < limits[0] or part.max() > limits[1]):
                     return False
-                rows[:, i] = column
+                out[place] = part
             return True
 
-        return out if all(over(write, range(len(pieces)))) else None
+        return out if all(over(write, blocks)) else None
 
-    return narrowest(np.result_type(*(column.dtype for column in pieces[0])), written)
-
-
-def _chunks(frame: pl.DataFrame) -> Iterator[list[np.ndarray]]:
-    """The columns of each chunk, as they lie in memory."""
-    lengths = {tuple(column.chunk_lengths()) for column in frame}
-    frame = frame if len(lengths) == 1 else frame.rechunk()
-    for chunks in zip(*(column.get_chunks() for column in frame), strict=True):
-        yield [chunk.to_numpy() for chunk in chunks]
-
-
-def _pieces(columns: list[np.ndarray]) -> Iterator[list[np.ndarray]]:
-    """The same rows, not more than `ROWS` at once."""
-    for start in range(0, len(columns[0]), ROWS):
-        yield [column[start : start + ROWS] for column in columns]
+    kinds = {part.dtype for block in blocks for _, part in block}
+    return narrowest(np.result_type(*kinds, np.int16), written)

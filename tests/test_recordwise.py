@@ -1,0 +1,54 @@
+"""Whether long rows come record by record, against the definition and for any chunks."""
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_matrix import cut
+
+from aggmc_beam.local.recordwise import every, is_constant, repeats
+from aggmc_beam.local.threads import on_all_cores
+
+CUTS = st.lists(st.integers(0, 24), max_size=4)
+LONG_NAMES = ["a state with a long name", "another state with a long name", "b"]
+
+
+@given(st.lists(st.integers(0, 1), min_size=12, max_size=24), st.sampled_from([1, 2, 3, 4]), CUTS)
+def test_stretches_are_constant_if_all_their_values_are_equal(values, size, cuts):
+    values = values[: len(values) // size * size]
+    shaped = np.reshape(values, (-1, size))
+    column = cut(pl.Series(values), cuts)
+    for written in (column, column.cast(pl.String)):
+        assert is_constant(written, size, on_all_cores) == bool((shaped == shaped[:, :1]).all())
+        assert every(written, size).cast(pl.Int64).to_list() == shaped[:, 0].tolist()
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+@given(cuts=CUTS)
+def test_constant_stretches_are_seen_across_chunks(size, cuts):
+    column = cut(pl.Series(np.repeat(np.arange(5), size)), cuts)
+    assert is_constant(column, size)
+
+
+@pytest.mark.parametrize("names", [["a", "b", "c"], LONG_NAMES], ids=["short", "long"])
+@given(cuts=CUTS, odd=st.none() | st.integers(0, 23))
+def test_states_repeat_unless_one_is_odd(names, cuts, odd):
+    states = names * 8
+    if odd is not None:
+        states[odd] = names[0] + "!"
+    column = cut(pl.Series(states), cuts)
+    assert repeats(column, 3, on_all_cores) == (odd is None)
+
+
+def test_a_missing_name_repeats_only_where_it_is_missing_always():
+    assert repeats(pl.Series(["a", None] * 3), 2)
+    assert not repeats(pl.Series(["a", "b", "a", None]), 2)
+
+
+def test_long_names_that_were_written_apart_repeat_all_the_same():
+    """Chunks that were made by themselves have places of their own for texts."""
+    column = pl.concat([pl.Series(LONG_NAMES), pl.Series(LONG_NAMES * 2)], rechunk=False)
+    assert repeats(column, 3)
+    joined = pl.concat([pl.Series(LONG_NAMES), pl.Series([name + "" for name in LONG_NAMES])], rechunk=True)
+    assert repeats(joined, 3)
