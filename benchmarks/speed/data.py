@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
@@ -13,7 +14,7 @@ import pyarrow.parquet as pq
 from benchmarks.speed.sums import Sums
 
 SEED = 20161
-#: Rows that are written at once.
+#: Records that are written at once.
 PIECE = 250_000
 
 
@@ -52,8 +53,8 @@ class Data:
         ending = {"list": "list.parquet", "long": "long.parquet"}.get(layout, layout)
         path = self.directory / f"{self.K}x{self.T}x{self.S}-{self.order}.{ending}"
         if not path.exists():
-            {"parquet": self._wide, "csv": self._wide, "list": self._lists, "jsonl": self._lists,
-             "long": self._long}[layout](path)  # fmt: skip
+            self._write(path, {"parquet": self._wide, "csv": self._wide, "list": self._lists,
+                               "jsonl": self._lists, "long": self._long}[layout])  # fmt: skip
         return path
 
     @cached_property
@@ -63,40 +64,39 @@ class Data:
             return np.arange(self.records)
         return np.random.default_rng([SEED, self.records]).permutation(self.records)
 
-    def _keys(self) -> dict[str, np.ndarray]:
-        key, step = np.divmod(self.rows, self.T)
+    def _keys(self, part: slice) -> dict[str, np.ndarray]:
+        key, step = np.divmod(self.rows[part], self.T)
         return {"realization": key, "time": step}
 
-    def _values(self) -> np.ndarray:
-        return self.counts.reshape(-1, self.S)[self.rows].astype(np.int64)
+    def _values(self, part: slice) -> np.ndarray:
+        return self.counts.reshape(-1, self.S)[self.rows[part]].astype(np.int64)
 
-    def _wide(self, path: Path) -> None:
+    def _wide(self, part: slice) -> pl.DataFrame:
+        values = self._values(part)
+        return pl.DataFrame(self._keys(part) | {s: values[:, i] for i, s in enumerate(self.states)})
+
+    def _lists(self, part: slice) -> pl.DataFrame:
+        values = pl.Series("counts", self._values(part)).cast(pl.List(pl.Int64))
+        return pl.DataFrame(self._keys(part)).with_columns(values)
+
+    def _long(self, part: slice) -> pl.DataFrame:
+        values = self._values(part)
+        keys = {name: np.repeat(column, self.S) for name, column in self._keys(part).items()}
+        states = pl.Series("state", self.states * len(values))
+        return pl.DataFrame(keys).with_columns(states, pl.Series("count", values.ravel()))
+
+    def _write(self, path: Path, frame: Callable[[slice], pl.DataFrame]) -> None:
+        """Parquet files of every layout are written alike: by Arrow, as it does by itself, in pieces, as
+        large files are."""
         if path.suffix == ".csv":
-            self._frame(slice(None)).write_csv(path)
-            return
-        # In pieces, as large files are written.
-        first = self._frame(slice(0, PIECE)).to_arrow()
-        with pq.ParquetWriter(path, first.schema) as writer:
-            for start in range(0, self.records, PIECE):
-                writer.write_table(self._frame(slice(start, start + PIECE)).to_arrow())
-
-    def _frame(self, part: slice) -> pl.DataFrame:
-        rows = self.rows[part]
-        values = self.counts.reshape(-1, self.S)[rows].astype(np.int64)
-        key, step = np.divmod(rows, self.T)
-        columns = {s: values[:, i] for i, s in enumerate(self.states)}
-        return pl.DataFrame({"realization": key, "time": step} | columns)
-
-    def _lists(self, path: Path) -> None:
-        values = pl.Series("counts", self._values()).cast(pl.List(pl.Int64))
-        frame = pl.DataFrame(self._keys()).with_columns(values)
-        frame.write_ndjson(path) if path.suffix == ".jsonl" else frame.write_parquet(path)
-
-    def _long(self, path: Path) -> None:
-        keys = {name: np.repeat(column, self.S) for name, column in self._keys().items()}
-        states = pl.Series("state", self.states * self.records)
-        frame = pl.DataFrame(keys).with_columns(states, pl.Series("count", self._values().ravel()))
-        frame.write_parquet(path)
+            frame(slice(None)).write_csv(path)
+        elif path.suffix == ".jsonl":
+            frame(slice(None)).write_ndjson(path)
+        else:
+            first = frame(slice(0, PIECE)).to_arrow()
+            with pq.ParquetWriter(path, first.schema) as writer:
+                for start in range(0, self.records, PIECE):
+                    writer.write_table(frame(slice(start, start + PIECE)).to_arrow())
 
 
 @lru_cache(1)
