@@ -75,7 +75,10 @@ class Panel:
     def _of_scattered(cls, key: np.ndarray, time: np.ndarray, label_of: Label) -> Panel | None:
         """Where the records of a realization do not follow each other."""
         base, low, steps = int(key.min()), int(time.min()), int(np.ptp(time)) + 1
-        keys = np.flatnonzero(np.bincount(key - base)) + base
+        number = key - base if base else key
+        met = np.zeros(int(number.max()) + 1, bool)
+        met[number] = True
+        keys = np.flatnonzero(met) + base
         if steps * len(keys) > SPARSE * len(key):
             by = np.lexsort((time, key))
             panel = cls.of(key[by], time[by], label_of)
@@ -83,7 +86,7 @@ class Panel:
         _, panel = cls._over(keys, np.full_like(keys, low), np.full_like(keys, steps), label_of)
         start = np.zeros(int(keys[-1]) - base + 1, np.int64)
         start[panel.key - base] = panel.place[:-1] - low
-        return panel._with_records(start[key - base] + time)
+        return panel._with_records(start[number] + time)
 
     @classmethod
     def _over(
@@ -99,8 +102,10 @@ class Panel:
 
     def _with_records(self, at: np.ndarray) -> Panel | None:
         """With records at these places, or None if two have the same."""
-        row = np.full(int(self.place[-1]), -1)
-        row[at] = np.arange(len(at))
+        # Half of the bytes where it can be: places are met at random.
+        number = np.arange(len(at), dtype=np.int32 if len(at) < 1 << 31 else np.int64)
+        row: np.ndarray = np.full_like(number, -1, shape=int(self.place[-1]))
+        row[at] = number
         return replace(self, row=row) if np.count_nonzero(row >= 0) == len(at) else None
 
     @cached_property

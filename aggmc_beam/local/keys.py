@@ -146,9 +146,11 @@ class Whole:
         if not len(self.numbers) or (low, high) != (self.low, self.high):
             table = np.full(high - low + 1, -1)
             table[self.numbers - low] = np.arange(len(self.numbers))
-        at = numbers - low
+        at = numbers - low if low else numbers
         met = np.zeros(len(table), bool)
         met[at] = True
         fresh = np.flatnonzero(met & (table < 0))
         table[fresh] = np.arange(len(self.numbers), len(self.numbers) + len(fresh))
-        return Whole(np.concatenate([self.numbers, fresh + low]), low, high, table), table[at]
+        # The first numbers, with none left out, are their own places.
+        place = at if len(fresh) == len(table) else table[at]
+        return Whole(np.concatenate([self.numbers, fresh + low]), low, high, table), place
