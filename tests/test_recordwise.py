@@ -14,14 +14,21 @@ CUTS = st.lists(st.integers(0, 24), max_size=4)
 LONG_NAMES = ["a state with a long name", "another state with a long name", "b"]
 
 
-@given(st.lists(st.integers(0, 1), min_size=12, max_size=24), st.sampled_from([1, 2, 3, 4]), CUTS)
-def test_stretches_are_constant_if_all_their_values_are_equal(values, size, cuts):
-    values = values[: len(values) // size * size]
-    shaped = np.reshape(values, (-1, size))
-    column = cut(pl.Series(values), cuts)
+@given(
+    st.lists(st.sampled_from([0, 1]), min_size=4, max_size=8)
+    | st.lists(st.none() | st.integers(0, 1), min_size=4),
+    st.sampled_from([1, 2, 3]),
+    st.booleans(),
+    CUTS,
+)
+def test_stretches_are_constant_if_all_their_values_are_equal(values, size, stretched, cuts):
+    values = np.repeat(values, size).tolist() if stretched else values[: len(values) // size * size]
+    stretches = [values[i : i + size] for i in range(0, len(values), size)]
+    expected = all(len(set(stretch)) == 1 for stretch in stretches)
+    column = cut(pl.Series(values, dtype=pl.Int64), cuts)
     for written in (column, column.cast(pl.String)):
-        assert is_constant(written, size, on_all_cores) == bool((shaped == shaped[:, :1]).all())
-        assert every(written, size).cast(pl.Int64).to_list() == shaped[:, 0].tolist()
+        assert is_constant(written, size, on_all_cores) == expected
+        assert every(written, size).cast(pl.Int64).to_list() == [stretch[0] for stretch in stretches]
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])

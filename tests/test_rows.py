@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from aggmc_beam.local import assemble, rows
+from aggmc_beam.local import rows
 from aggmc_beam.local.sources import open_files
 from aggmc_beam.local.tidy import KEY
 
@@ -53,19 +53,3 @@ def test_an_error_while_reading_ahead_is_told(tmp_path):
     frames = [source.scan(["x"]).select(pl.col("x").cast(pl.Int64)) for source in sources]
     with pytest.raises(pl.exceptions.PolarsError, match="two"):
         list(rows.portions(sources, frames, 1))
-
-
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_a_column_is_constant_over_stretches_as_defined(size):
-    rng = np.random.default_rng(size)
-    seen = set()
-    for _ in range(400):
-        values = (
-            rng.integers(0, 2, 4 * size) if rng.random() < 0.5 else np.repeat(rng.integers(0, 2, 4), size)
-        )
-        column = [None if v and rng.random() < 0.2 else int(v) for v in values]
-        frame = pl.DataFrame({"x": column}, schema={"x": pl.Int64})
-        expected = all(len(set(column[i : i + size])) == 1 for i in range(0, len(column), size))
-        assert frame.select(assemble._is_constant("x", size)).item() == expected
-        seen.add(expected)
-    assert seen == ({True, False} if size > 1 else {True})
