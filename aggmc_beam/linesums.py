@@ -1,6 +1,7 @@
 """Sums of lines: the products and the sums by step of several at once, as exact as their numbers allow.
 
-Few large steps rather than many small ones, so that threads seldom wait for each other.
+Few large steps rather than many small ones, so that threads seldom wait for each other. Lines that are summed
+at once must be alike, see `Line`.
 """
 
 from __future__ import annotations
@@ -92,29 +93,32 @@ def _summed(
     lines: Sequence[Line], centres: Sequence[np.ndarray], z: np.ndarray, rows: int
 ) -> list[LineSums] | None:
     """The sums of lines that are filled; None if single precision may not be exact."""
-    lags = products(z, lines[0].fold, rows)
-    last = [gram(line.last(part), rows) for line, part in zip(lines, z, strict=True)]
-    if lags is None:
+    one = lines[0]
+    lags, last = products(z, one.fold, rows), gram(one.last(z), rows)
+    if lags is None or last is None:
         return None
-    found = []
-    for i, (line, centre) in enumerate(zip(lines, centres, strict=True)):
-        square = last[i]
-        if square is None:
-            return None
-        by_step, number = line.by_step(z[i])
-        lone = [line.lone(z[i], by_step, number, distance) for distance in NEIGHBOURS]
-        sums = Sums(centre, [lag[i] for lag in lags], square, *_ends(by_step, number, lone))
-        found.append(LineSums(sums, by_step, number, lone))
-    return found
+    by_step, number = one.by_step(z)
+    lone = [one.lone(z, by_step, number, distance) for distance in NEIGHBOURS]
+    ends, numbers = _ends(by_step, number, lone)
+    return [
+        LineSums(
+            Sums(centre, [lag[i] for lag in lags], last[i], ends[i], numbers),
+            by_step[i],
+            number,
+            [Lone(step, sums[i], count) for step, sums, count in lone],
+        )
+        for i, centre in enumerate(centres)
+    ]
 
 
 def _ends(by_step: np.ndarray, number: np.ndarray, lone: list[Lone]) -> tuple[np.ndarray, np.ndarray]:
-    """Sums [5, S] and numbers [5] of all records, and of each kind of ends: all, less those without one."""
-    ends, numbers = np.empty((5, by_step.shape[1])), np.empty(5)
+    """Sums [lines, 5, S] and numbers [5] of all records, and of each kind of ends: all, less those without
+    partner."""
+    ends, numbers = np.empty((len(by_step), 5, by_step.shape[2])), np.empty(5)
     # A product with ones is several times faster than numpy's sum along columns.
-    ends[:], numbers[:] = np.ones(len(number)) @ by_step, number.sum()
+    ends[:], numbers[:] = (np.ones(len(number)) @ by_step)[:, None], number.sum()
     for kind, found in enumerate(lone, 1):
-        ends[kind] -= found.sums.sum(0)
+        ends[:, kind] -= found.sums.sum(1)
         numbers[kind] -= found.number.sum()
     return ends, numbers
 

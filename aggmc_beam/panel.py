@@ -180,7 +180,7 @@ class _Runs(NamedTuple):
 
 
 class Lone(NamedTuple):
-    """By step, sums [m, S] and numbers [m] of the records without a neighbour."""
+    """By step, sums [..., m, S] and numbers [m] of the records without a neighbour."""
 
     step: np.ndarray
     sums: np.ndarray
@@ -190,7 +190,9 @@ class Lone(NamedTuple):
 class Line:
     """The realizations a ... b - 1 of a panel, and the values [n, S] of its records.
 
-    `fold` places are one row of a wide matrix, so lines are filled up to a multiple of it."""
+    `fold` places are one row of a wide matrix, so lines are filled up to a multiple of it. Lines are alike if
+    no record is missing and they have as many realizations. Of such, what one tells of z [lines, m, S] is
+    told of each of them; else z must have been filled by this line alone."""
 
     def __init__(self, panel: Panel, values: np.ndarray, a: int, b: int, fold: int) -> None:
         self.panel, self.values, self.a, self.b, self.fold = panel, values, a, b, fold
@@ -244,8 +246,8 @@ class Line:
         z[length:] = 0
 
     def _shaped(self, z: np.ndarray) -> np.ndarray:
-        """[realizations, places of each, S], where all have as many."""
-        return z[: self.length].reshape(self.b - self.a, self.panel.width, z.shape[1])
+        """[..., realizations, places of each, S], where all have as many."""
+        return z[..., : self.length, :].reshape(*z.shape[:-2], self.b - self.a, self.panel.width, z.shape[-1])
 
     def _realizations(self) -> np.ndarray:
         """[realizations, T, S]: the values, where records are by realization and step and none is missing."""
@@ -260,29 +262,25 @@ class Line:
         return np.take(shaped, which, axis=0, mode="clip")
 
     def by_step(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The sums [m, S] of records by step from `first` on, and their numbers [m]."""
+        """The sums [lines, m, S] of records by step from `first` on, and their numbers [m]."""
         if not self.panel.width:
             found = self._sums_at(z, self.there[APART:-APART])
             return found.sums, found.number
-        S, count, width = z.shape[1], self.b - self.a, self.panel.width
-        steps = width - APART
-        if count == 1:
-            sums = z[:steps]
-        else:
-            # Whose products are exact in single precision, that many can be summed in it too.
-            ones = np.ones(count, z.dtype if count < 4096 else np.float64)
-            sums = (ones @ self._shaped(z).reshape(count, -1)).reshape(width, S)[:steps]
+        count, width, steps = self.b - self.a, self.panel.width, self.panel.width - APART
+        # Whose products are exact in single precision, that many can be summed in it too.
+        ones = np.ones(count, z.dtype if count < 4096 else np.float64)
+        sums = ones @ self._shaped(z).reshape(len(z), count, -1)
+        sums = sums.reshape(len(z), width, -1)[:, :steps].astype(np.float64)
         if self.panel.is_full:
-            return sums.astype(np.float64), np.full(steps, float(count))
-        number = self.there[APART:-APART].reshape(count, width)[:, :steps].sum(0, dtype=np.float64)
-        return sums.astype(np.float64), number
+            return sums, np.full(steps, float(count))
+        return sums, self.there[APART:-APART].reshape(count, width)[:, :steps].sum(0, dtype=np.float64)
 
     def _sums_at(self, z: np.ndarray, chosen: np.ndarray) -> Lone:
         """The sums of the chosen records by step, from the first step on."""
         places = np.flatnonzero(chosen)
         step, m = self._steps[places], int(self._steps.max()) + 1 - APART
-        sums = scattered(step, np.asarray(z[places], np.float64), m)
-        return Lone(np.arange(m), sums, np.bincount(step, minlength=m).astype(np.float64))
+        sums = scattered(step, np.asarray(z[0, places], np.float64), m)
+        return Lone(np.arange(m), sums[None], np.bincount(step, minlength=m).astype(np.float64))
 
     def _alone(self, distance: int) -> np.ndarray:
         """Whether there is a record at each place and none so many places away."""
@@ -290,23 +288,24 @@ class Line:
         return np.asarray(self.there[APART:-APART] & ~self.there[start : start + self.length])
 
     def lone(self, z: np.ndarray, sums: np.ndarray, number: np.ndarray, distance: int) -> Lone:
-        """The sums of records without one so many steps away, given those of all records by step."""
+        """The sums [lines, k, S] of records without one so many steps away, given those of all by step."""
         if self.panel.is_full:
             m = len(number)
             a, b = (max(m - distance, 0), m) if distance > 0 else (0, min(-distance, m))
-            return Lone(np.arange(a, b), sums[a:b], number[a:b])
+            return Lone(np.arange(a, b), sums[:, a:b], number[a:b])
         alone = self._alone(distance)
         found = np.bincount(self._steps[alone], minlength=len(number))
         at = np.flatnonzero(found)
         if np.array_equal(found[at], number[at]):
-            return Lone(at, sums[at], number[at])
-        return Lone(at, *(part[at] for part in self._sums_at(z, alone)[1:]))
+            return Lone(at, sums[:, at], number[at])
+        of_alone = self._sums_at(z, alone)
+        return Lone(at, of_alone.sums[:, at], of_alone.number[at])
 
     def last(self, z: np.ndarray) -> np.ndarray:
-        """The records without a next one."""
+        """The records [lines, k, S] without a next one."""
         if self.panel.is_full:
-            return np.asarray(self._shaped(z)[:, -APART - 1])
-        return np.asarray(z[self._alone(1).nonzero()])
+            return np.asarray(self._shaped(z)[..., -APART - 1, :])
+        return np.asarray(z[:, self._alone(1).nonzero()[0]])
 
 
 #: Writes values as a type, checked against its limits unless they are None; None if some are beyond.

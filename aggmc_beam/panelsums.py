@@ -91,14 +91,15 @@ class PanelSums:
         return True
 
     def _batches(self, panel: Panel) -> list[list[Span]]:
-        """The spans of a panel, as many at once as have `BLOCK` values together, at least one."""
+        """The spans of a panel, those that are alike together, as long as they have `BLOCK` values."""
         found: list[list[Span]] = []
-        room = 0
+        room = number = 0
         for span in panel.spans:
-            values = int(panel.place[span[2]] - panel.place[span[1]]) * self.states
-            if values > room:
+            _, a, b = span
+            values = int(panel.place[b] - panel.place[a]) * self.states
+            if values > room or b - a != number or not panel.is_full:
                 found.append([])
-                room = BLOCK
+                room, number = BLOCK, b - a
             found[-1].append(span)
             room -= values
         return found
