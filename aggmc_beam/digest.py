@@ -193,7 +193,8 @@ class Digest:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Digest:
-        return cls.from_bytes(storage.read_bytes(path), os.fspath(path))
+        with storage.loaded(path, KIND) as (meta, arrays):
+            return cls.from_arrays(states_in(meta), arrays)
 
     def counted(self, counts: Counts) -> Digest:
         """With more counts, which belong to no cell in particular; they are kept with the first."""

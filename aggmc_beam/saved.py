@@ -126,8 +126,8 @@ class Saved:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Saved:
-        path = find(path)
-        return cls.from_bytes(storage.read_bytes(path), path)
+        with storage.loaded(find(path), KIND) as (meta, arrays):
+            return cls._of(meta, arrays)
 
     def estimate(self, settings: Settings) -> Estimate | Estimates:
         """The estimate of a run that has one group."""

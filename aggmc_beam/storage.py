@@ -13,7 +13,7 @@ import os
 import struct
 import tempfile
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,10 @@ _DIGEST_BYTES = 32
 #: Sums of counts and of their products lie below this.
 LARGEST = 1e100
 _DTYPES = {"<f8", "<i8"}
+#: Numbers that are looked at together: for more, libraries would start threads, and the checksum has one.
+PIECE = 8192
+#: Bytes of a file that are read at once.
+AT_ONCE = 1 << 20
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -53,39 +57,76 @@ def pack(kind: str, meta: Mapping[str, Any], arrays: Arrays) -> bytes:
     return body + hashlib.sha256(body).digest()
 
 
+Unpacked = tuple[dict[str, Any], dict[str, np.ndarray]]
+
+
 @contextmanager
-def unpacked(
-    data: bytes, kind: str, source: str = "these bytes"
-) -> Iterator[tuple[dict[str, Any], dict[str, np.ndarray]]]:
+def unpacked(data: bytes, kind: str, source: str = "these bytes") -> Iterator[Unpacked]:
     """The `meta` and `arrays` given to `pack`, to be taken apart in the block of a `with`.
 
     Bytes that are damaged, foreign or of another kind are an `InputError`, and so is what goes wrong in the
     block. The checksum is found meanwhile: what the block makes may be used once the block has ended. Arrays
     may lie in `data`, and cannot be changed.
     """
-    body = _body(data, source)
     with ThreadPoolExecutor(1) as pool:
-        sound = pool.submit(_check, data, source)
-        try:
-            header, offset = _header(body, source)
-            if header["kind"] != kind:
-                raise InputError(f"{source} holds {header['kind']!r}, but {kind!r} is needed here")
-            with refusing(source):
-                yield header["meta"], _arrays(body, header["arrays"], offset)
-        finally:
-            sound.result()  # damage comes before all that it may have led to
+        yield from _taken_apart(data, pool.submit(_checksum, data), kind, source)
+
+
+@contextmanager
+def loaded(path: str | os.PathLike[str], kind: str) -> Iterator[Unpacked]:
+    """As `unpacked` of what a file holds, whose checksum is found from when its first bytes are read."""
+    with ThreadPoolExecutor(1) as pool:
+        with _reading(path):
+            data, found = _read(path, pool)
+        yield from _taken_apart(data, found, kind, os.fspath(path))
+
+
+def _taken_apart(
+    data: bytes | memoryview, found: Future[bytes], kind: str, source: str
+) -> Iterator[Unpacked]:
+    body = _body(data, source)
+    try:
+        header, offset = _header(body, source)
+        if header["kind"] != kind:
+            raise InputError(f"{source} holds {header['kind']!r}, but {kind!r} is needed here")
+        with refusing(source):
+            yield header["meta"], _arrays(body, header["arrays"], offset)
+    finally:
+        _check(data, found.result(), source)  # damage comes before all that it may have led to
+
+
+def _read(path: str | os.PathLike[str], pool: ThreadPoolExecutor) -> tuple[bytes | memoryview, Future[bytes]]:
+    """All bytes of a file, and their checksum to be: each piece is added to it while the next one is read."""
+    with open(path, "rb", buffering=0) as stream:
+        size, at, sha = os.fstat(stream.fileno()).st_size, 0, hashlib.sha256()
+        data = np.empty(size, np.uint8).data
+        while n := stream.readinto(data[at : at + AT_ONCE]):
+            pool.submit(sha.update, data[at : min(at + n, size - _DIGEST_BYTES)])
+            at += n
+        more = stream.readall()
+    if at == size and not more:
+        return data.toreadonly(), pool.submit(sha.digest)
+    # It is no ordinary file, or became another one meanwhile.
+    other = bytes(data[:at]) + more
+    return other, pool.submit(_checksum, other)
+
+
+def _checksum(data: bytes) -> bytes:
+    """Of all but the checksum at the end."""
+    return hashlib.sha256(memoryview(data)[:-_DIGEST_BYTES]).digest()
 
 
 def kind_of(data: bytes, source: str = "these bytes") -> str:
     """Which kind of value is stored, by the header alone: `unpacked` checks the rest."""
+    body = _body(data, source)
     try:
-        return str(_header(_body(data, source), source)[0]["kind"])
+        return str(_header(body, source)[0]["kind"])
     except InputError:
-        _check(data, source)
+        _check(data, _checksum(data), source)
         raise
 
 
-def _body(data: bytes, source: str) -> memoryview:
+def _body(data: bytes | memoryview, source: str) -> memoryview:
     """All but the checksum."""
     if len(data) < _PREFIX.size + _DIGEST_BYTES or data[: len(MAGIC)] != MAGIC:
         raise InputError(
@@ -95,8 +136,8 @@ def _body(data: bytes, source: str) -> memoryview:
     return memoryview(data)[:-_DIGEST_BYTES]
 
 
-def _check(data: bytes, source: str) -> None:
-    if hashlib.sha256(_body(data, source)).digest() != data[-_DIGEST_BYTES:]:
+def _check(data: bytes | memoryview, found: bytes, source: str) -> None:
+    if found != data[-_DIGEST_BYTES:]:
         raise InputError(f"{source} is damaged: its checksum does not match; restore or recompute it")
 
 
@@ -171,10 +212,15 @@ def array(arrays: Arrays, name: str, kind: str, *shape: int | None) -> np.ndarra
 
 def _are_sums(x: np.ndarray) -> bool:
     """Whether all are finite and below `LARGEST`."""
+    flat = x.reshape(-1)
     with np.errstate(over="ignore", invalid="ignore"):
-        squares = np.vdot(x, x)  # read once, and fast
+        return all(_is_small(flat[i : i + PIECE]) for i in range(0, len(flat), PIECE))
+
+
+def _is_small(x: np.ndarray) -> bool:
+    squares = np.vdot(x, x)  # read once, and fast
     # False for NaN.
-    return bool(squares < LARGEST**2 or (-LARGEST < x.min(initial=0) and x.max(initial=0) < LARGEST))
+    return bool(squares < LARGEST**2 or (-LARGEST < x.min() and x.max() < LARGEST))
 
 
 def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
@@ -201,7 +247,13 @@ def _umask() -> int:
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """The file's bytes; a missing or unreadable file is an `InputError` that names it."""
-    try:
+    with _reading(path):
         return Path(path).read_bytes()
+
+
+@contextmanager
+def _reading(path: str | os.PathLike[str]) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise InputError(f"cannot read {os.fspath(path)!r}: {error.strerror}") from error

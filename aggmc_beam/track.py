@@ -85,6 +85,11 @@ class Track:
     covered: Steps = field(default_factory=Steps)
     open: dict[int, Row] = field(default_factory=dict)
 
+    def copy(self) -> Track:
+        """One that is not changed with this one. Rows are shared: nobody changes them."""
+        covered = Steps(list(self.covered.starts), list(self.covered.stops))
+        return Track(self.states, covered, dict(self.open))
+
     def extend(self, time: np.ndarray, values: np.ndarray, weight: np.ndarray | None = None) -> Moments:
         """Take a block of records in any order; the moments of what is new in it.
 
@@ -115,23 +120,36 @@ class Track:
         return self._join(runs, time, values, weight), counts
 
     def take_one(self, t: int, values: np.ndarray, weight: float | None) -> tuple[Block, Counts]:
-        """`take` of a single record, as they come in a stream: values [1, S] that are finite."""
-        covered, rows = self.covered, self.open
-        if covered.holds(t, t):
+        """`take` of a single record: values [1, S] that are finite."""
+        counts = _NOTHING if self.covered.starts else _FIRST
+        met = self.meet(t, Row(values[0].copy(), 1.0 if weight is None else weight))
+        if met is None:
             none = np.zeros(0, np.int64)
             return Block(values[:0], none, None, None if weight is None else np.zeros(0)), _DUPLICATE
-        counts = _NOTHING if covered.starts else _FIRST
-        before, after = [s for s in (t - 2, t - 1) if s in rows], [s for s in (t + 1, t + 2) if s in rows]
-        row = Row(values[0].copy(), 1.0 if weight is None else weight)
-        among = [*(rows[s] for s in before), row, *(rows[s] for s in after)]
-        block = _with_neighbours(values, weight, [*before, t, *after], among, len(before))
+        return _with_neighbours(values, weight, *met), counts
+
+    def meet(self, t: int, row: Row) -> tuple[list[int], list[Row], int] | None:
+        """Take a single record, as they come in a stream, and keep its row while it is open.
+
+        The steps and rows of the record and its open neighbours in order of time, and its own place among
+        them; None if its step is covered.
+        """
+        covered, rows = self.covered, self.open
+        if covered.holds(t, t):
+            return None
+        steps = [s for s in (t - 2, t - 1) if s in rows]
+        place = len(steps)
+        after = [s for s in (t + 1, t + 2) if s in rows]
+        among = [rows[s] for s in steps]
+        among.append(row)
+        among += [rows[s] for s in after]
         start, stop = covered.add(t, t)
-        if not start + 2 <= t <= stop - 2:
-            rows[t] = row
-        for s in (*before, *after):
+        for s in (*steps, *after):
             if start + 2 <= s <= stop - 2:
                 del rows[s]
-        return block, counts
+        if not start + 2 <= t <= stop - 2:
+            rows[t] = row
+        return [*steps, t, *after], among, place
 
     def _join(
         self,

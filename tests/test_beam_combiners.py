@@ -13,23 +13,14 @@ from combine_checks import check_combine_fn
 import aggmc_beam as am
 from aggmc_beam.beam import coders
 from aggmc_beam.beam.combiners import GroupFn, MomentsFn, ReachFn, TrackFn
-from aggmc_beam.beam.values import (
-    NOBODY,
-    Batch,
-    Delta,
-    Known,
-    Reach,
-    Snapshot,
-    Status,
-    without_tracks,
-)
+from aggmc_beam.beam.joining import Arrivals
+from aggmc_beam.beam.values import Batch, Known, Reach, Snapshot, Status, without_tracks
 from aggmc_beam.chain import Cycle, EachStep, Stationary
 from aggmc_beam.digest import Digest, Replicates
 from aggmc_beam.errors import InputError
-from aggmc_beam.moments import Counts
 from aggmc_beam.records import Record
 from aggmc_beam.saved import Sums
-from aggmc_beam.track import Track
+from aggmc_beam.track import Row, Track
 from aggmc_beam.tracks import Tracks
 
 STORED = Path(__file__).parent / "stored"
@@ -103,20 +94,32 @@ def test_group_fn_adds_realizations_and_keeps_their_span():
     check_combine_fn(GroupFn(2, Stationary()), alone, same)
 
 
-def deltas(S=2, T=8):
+def arriving(S=2, T=8):
+    """Six records of two realizations, each as `Arrivals.add` takes it."""
     y = am.simulate(states=S, steps=T, realizations=2, seed=4).counts
     found = []
     for k in range(2):
         track = Track(S)
-        for t in np.random.default_rng(k).permutation(T)[:3]:
-            block, counts = track.take(np.array([t]), y[k, t][None])
-            settled = np.zeros(len(block.time), int) if block.settled is None else block.settled
-            about = np.array([k]), np.array([len(block.time)]), np.array([counts.realizations])
-            N = 10.0 + k
-            populations = (1.0, N, N, N) if counts.realizations else NOBODY
-            rows = block.time, block.values, settled
-            found.append(Delta(*about, *rows, None, Counts(), populations))
-    return [*found, Delta.counted(S, Counts(duplicates=1))]
+        for t in np.random.default_rng(k).permutation(T)[:3].tolist():
+            first = not track.covered.starts
+            found.append((k, first, *track.meet(t, Row(y[k, t], 1.0))))
+    return found
+
+
+def joined(arrivals):
+    together = Arrivals()
+    for k, first, *met in arrivals:
+        together.add(k, first, *met)
+        if first:
+            together.inhabit(10.0 + k)
+    return together
+
+
+def deltas():
+    """One for each record, and one for a repeated one."""
+    again = Arrivals()
+    again.repeat(0)
+    return [*(joined([one]).delta(2) for one in arriving()), again.delta(2)]
 
 
 def same_snapshot(found, expected):
@@ -137,7 +140,9 @@ def test_deltas_that_are_joined_first_have_the_same_sums(chain):
     one_by_one, at_once = fn.create_accumulator(), fn.create_accumulator()
     for delta in parts:
         fn.add_input(one_by_one, delta)
-    fn.add_input(at_once, Delta.joined(parts))
+    together = joined(arriving())
+    together.repeat(0)
+    fn.add_input(at_once, together.delta(2))
     same_snapshot(at_once, one_by_one)
     assert one_by_one.records == 6
 
@@ -171,7 +176,7 @@ def values():
         "snapshot": (coders.SnapshotCoder(), snapshot),
         "delta": (
             coders.DeltaCoder(),
-            replace(Delta.joined(deltas()[:3]), weight=np.full(sum(len(d.time) for d in deltas()[:3]), 0.5)),
+            replace(found := joined(arriving()[:3]).delta(2), weight=np.full(len(found.time), 0.5)),
         ),
         "known": (coders.KnownCoder(), Known(1_700_000_000_000_000, track, 3, 200.0)),
         "known-forgotten": (coders.KnownCoder(), Known(7, None, 12)),

@@ -1,3 +1,6 @@
+import os
+import threading
+
 import numpy as np
 import pytest
 
@@ -38,6 +41,41 @@ def test_truncated_and_foreign_files_are_refused_by_name(digest, tmp_path, lengt
         am.estimate(path)
     with pytest.raises(am.InputError, match="cannot read.*nowhere"):
         am.Moments.load(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("at_once", [10, 16, 1 << 20])
+def test_a_file_that_is_read_in_pieces_is_checked_from_its_first_byte_to_its_last(
+    digest, tmp_path, monkeypatch, at_once
+):
+    monkeypatch.setattr(storage, "AT_ONCE", at_once)
+    path, data = tmp_path / "pieces.moments", digest.to_bytes()
+    path.write_bytes(data)
+    assert am.Digest.load(path).to_bytes() == data
+    for place in (16, 400, len(data) - 33, len(data) - 32, len(data) - 1):
+        path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+        with pytest.raises(am.InputError, match=r"pieces.moments is damaged"):
+            am.Digest.load(path)
+
+
+def test_what_is_no_ordinary_file_is_read_to_its_end(digest, tmp_path):
+    path, data = tmp_path / "pipe", digest.to_bytes()
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_bytes, args=(data,))
+    writer.start()
+    assert am.Digest.load(path).to_bytes() == data
+    writer.join()
+
+
+@pytest.mark.parametrize("place", [0, storage.PIECE - 1, storage.PIECE, 3 * storage.PIECE])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -1e101])
+def test_a_number_that_is_no_sum_is_found_wherever_it_is(place, value):
+    x = np.ones(3 * storage.PIECE + 1)
+    storage.array({"x": x}, "x", "f", None)
+    x[place] = value
+    with pytest.raises(am.InputError, match="not finite, or too large"):
+        storage.array({"x": x}, "x", "f", None)
+    x[place] = -9e99  # large, and its square too large
+    storage.array({"x": x}, "x", "f", None)
 
 
 def test_damage_is_told_before_what_it_led_to(digest, tmp_path):

@@ -170,6 +170,7 @@ class KnownCoder(_Coder):
     of = Known
 
     def encode(self, value: Known) -> bytes:
+        value.pending = False  # what changes from now on is not in these bytes
         return known.pack(value)
 
     def decode(self, encoded: bytes) -> Known:

@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
 from apache_beam.transforms.timeutil import TimeDomain
-from apache_beam.transforms.userstate import ReadModifyWriteStateSpec, TimerSpec, on_timer
+from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
 from apache_beam.utils.timestamp import Timestamp
 
 from aggmc_beam.beam.bounded import REJECTED, counter, group_key
 from aggmc_beam.beam.coders import KnownCoder
+from aggmc_beam.beam.joining import Joining
 from aggmc_beam.beam.parsing import rejection
 from aggmc_beam.beam.timing import Timing
-from aggmc_beam.beam.values import Delta, Known
+from aggmc_beam.beam.values import Known
 from aggmc_beam.chain import Window
 from aggmc_beam.errors import InputError
 from aggmc_beam.local.accumulate import COLUMN, ONE
 from aggmc_beam.local.engine import Plan, accumulator
 from aggmc_beam.local.explain import CONFLICT
-from aggmc_beam.moments import Counts
 from aggmc_beam.noise import Exact
 from aggmc_beam.records import Record, as_row, realization_number
-from aggmc_beam.track import Track
+from aggmc_beam.track import Row, Track
 
-NOTHING = Counts()
 FORGOTTEN = "it came too late: its realization had been silent for stream.state_ttl and was forgotten"
 
 
@@ -37,18 +36,30 @@ def by_realization(record: Record) -> tuple[str, Record]:
     return json.dumps([record.group, record.realization], ensure_ascii=False), record
 
 
+@dataclass(slots=True)
+class Held:
+    """What is known of a realization during a bundle, its number, and whether the state holds an older
+    version of what is known."""
+
+    known: Known
+    number: int
+    stored: bool
+
+
 class Pair(beam.DoFn):  # type: ignore[misc]
-    """((group, realization), Record) to (group, Delta).
+    """((group, realization), Record) to ((group, shard), Delta), with the ledger of these to `LEDGER`.
 
     A realization that is silent for the time to live is forgotten, but for the step up to which it was
     known: what comes for earlier steps could be a repetition, and is set aside as late.
     """
 
-    KNOWN = ReadModifyWriteStateSpec("known", KnownCoder())
+    # A bag of at most one, which unlike a single value is not cleared before it is first written: Beam
+    # takes longer for each reading, clearing and adding than is needed here for many records.
+    KNOWN = BagStateSpec("known", KnownCoder())
     EXPIRY = TimerSpec("pair_expiry", TimeDomain.WATERMARK)
 
-    def __init__(self, plan: Plan, timing: Timing) -> None:
-        self.plan, self.ttl = plan, timing.ttl
+    def __init__(self, plan: Plan, timing: Timing, shards: int = 1) -> None:
+        self.plan, self.ttl, self.shards = plan, timing.ttl, shards
         self.preparation = accumulator(plan).preparation
         self.populations = plan.populations
         self.closing = isinstance(plan.config.chain, Window)
@@ -56,73 +67,98 @@ class Pair(beam.DoFn):  # type: ignore[misc]
         #: What the counts of a record cannot exceed, where that is known.
         self.most = N if exact and isinstance(N, float) and not plan.config.open_population else None
 
+    def start_bundle(self) -> None:
+        self.held: dict[str, Held] = {}
+        self.joining = Joining(len(self.plan.schema.states), self.shards)
+
+    def finish_bundle(self) -> Iterator[Any]:
+        self.held = {}
+        return self.joining.handed_on()
+
     def process(
         self,
         element: tuple[str, Record],
         at: Any = beam.DoFn.TimestampParam,
         state: Any = beam.DoFn.StateParam(KNOWN),
         expiry: Any = beam.DoFn.TimerParam(EXPIRY),
-    ) -> Iterator[Any]:
-        _, record = element
-        known, now = state.read(), at.micros
-        if known is None or known.track is None:
+    ) -> Iterable[Any] | None:
+        key, record = element
+        now = at.micros
+        held = self.held.get(key)
+        if held is None:
+            held = self.held[key] = _recalled(state, record, now)
+        known = held.known
+        if known.track is None:
             # One timer at a time: when it fires, it is set anew if the realization was heard of since.
             expiry.set(Timestamp(micros=now + self.ttl))
-        if known is None:
-            known = Known(now)
-        elif known.newest < now:
+        if known.newest < now:
             known.newest = now
-        delta, why = self._taken(known, record)
-        yield group_key(record.group), delta
+        why = self._taken(known, record, held.number)
+        _keep(state, held)
+        full = self.joining.came(now)
+        return self._outputs(record, why, full) if full or why is not None else None
+
+    def _outputs(self, record: Record, why: str | None, full: bool) -> Iterator[Any]:
         if why is not None:
             yield beam.pvalue.TaggedOutput(REJECTED, rejection(as_row(record, self.plan.schema), why))
-        state.write(known)
+        if full:
+            yield from self.joining.handed_on()
 
-    def _taken(self, known: Known, record: Record) -> tuple[Delta, str | None]:
-        """What the record adds, and why it goes to the dead-letter output if it does."""
-        S = len(self.plan.schema.states)
+    def _taken(self, known: Known, record: Record, number: int) -> str | None:
+        """Adds the record to the arrivals of its group; why it goes to the dead-letter output if it does."""
+        arrivals = self.joining.arrivals(group_key(record.group), number)
         if known.floor is not None and record.time < known.floor:
             counter("late").inc()
-            return Delta.counted(S, Counts(late=1)), FORGOTTEN
+            arrivals.counts["late"] += 1
+            return FORGOTTEN
         try:
             N = self._population(record, known.population)
         except InputError as error:
             counter("rejected").inc()
-            return Delta.counted(S, Counts(rejected=1)), str(error)
-        met = known.population is None and N is not None
-        known.population = N
+            arrivals.counts["rejected"] += 1
+            return str(error)
+        if known.population is None and N is not None:
+            known.population = N
+            arrivals.inhabit(N)
         if known.track is None:
-            known.track = Track(S)
-        values, weight = self._values(record, N)
-        delta = self._delta(known.track, record, values, weight)
-        if met and N is not None:
-            delta = replace(delta, populations=(1.0, N, N, N))
-        if delta.counts.duplicates:
-            counter("duplicates").inc()
-            before = known.track.open.get(record.time)
-            if before is not None and not np.array_equal(before.values, values[0]):
-                counter("conflicting").inc()
-                return delta, CONFLICT
-        return delta, None
+            known.track = Track(len(self.plan.schema.states))
+        if self.closing:
+            arrivals.payloads.append(json.dumps(as_row(record, self.plan.schema)))
+        first = not known.track.covered.starts
+        row = self._row(record, N)
+        met = known.track.meet(record.time, row)
+        if met is not None:
+            arrivals.add(number, first, *met)
+            return None
+        arrivals.repeat(number)
+        counter("duplicates").inc()
+        before = known.track.open.get(record.time)
+        if before is None or np.array_equal(before.values, row.values):
+            return None
+        counter("conflicting").inc()
+        return CONFLICT
 
     @on_timer(EXPIRY)  # type: ignore[untyped-decorator]
     def expire(
         self,
+        key: Any = beam.DoFn.KeyParam,
         at: Any = beam.DoFn.TimestampParam,
         state: Any = beam.DoFn.StateParam(KNOWN),
         expiry: Any = beam.DoFn.TimerParam(EXPIRY),
     ) -> None:
-        known = state.read()
+        known = _stored(state)
         if known is None or known.track is None:
             return
         if known.newest + self.ttl > at.micros:
             expiry.set(Timestamp(micros=known.newest + self.ttl))
             return
         counter("expired").inc()
+        floor = known.floor
         if known.track.covered.stops:
-            known.floor = max(known.track.covered.stops[-1] + 1, known.floor or -(2**62))
-        known.track = None
-        state.write(known)
+            floor = max(known.track.covered.stops[-1] + 1, -(2**62) if floor is None else floor)
+        self.held.pop(key, None)
+        state.clear()
+        state.add(Known(known.newest, None, floor, known.population))
 
     def _population(self, record: Record, known: float | None) -> float | None:
         """The population of the record's realization; `InputError` if the record contradicts it."""
@@ -141,30 +177,39 @@ class Pair(beam.DoFn):  # type: ignore[misc]
             _check_total(record, expected)
         return expected
 
-    def _values(self, record: Record, N: float | None) -> tuple[np.ndarray, float | None]:
+    def _row(self, record: Record, N: float | None) -> Row:
+        """What is summed and remembered of a record, with its weight."""
         if not self.preparation.undo and not self.preparation.weighted:
-            return record.counts[None], None
+            return Row(record.counts, 1.0)
         population = None if N is None else np.array([N])
-        values = self.preparation.values(record.counts[None], np.array([record.time]), population)
-        return values, N if self.preparation.weighted else None
+        [values] = self.preparation.values(record.counts[None], np.array([record.time]), population)
+        return Row(values, 1.0 if N is None or not self.preparation.weighted else N)
 
-    def _delta(self, track: Track, record: Record, values: np.ndarray, weight: float | None) -> Delta:
-        block, counts = track.take_one(record.time, values, weight)
-        n = len(block.time)
-        settled = np.zeros(n, np.int64) if block.settled is None else block.settled
-        about = np.array([realization_number(record.realization), n, counts.realizations], np.int64)
-        return Delta(
-            about[:1],
-            about[1:2],
-            about[2:],
-            block.time,
-            block.values,
-            settled,
-            block.weight,
-            # A realization is counted with the record that is its first.
-            counts if counts.duplicates else NOTHING,
-            payloads=(json.dumps(as_row(record, self.plan.schema)),) if self.closing else (),
-        )
+
+def _stored(state: Any) -> Known | None:
+    """What the state holds."""
+    return next(iter(state.read()), None)
+
+
+def _recalled(state: Any, record: Record, now: int) -> Held:
+    """What the state holds of a realization, or that it is new."""
+    stored, number = _stored(state), realization_number(record.realization)
+    if stored is None:
+        return Held(Known(now), number, stored=False)
+    # A copy, since a runner may keep the value for its next bundle, also when this one fails.
+    return Held(stored.copy(), number, stored=True)
+
+
+def _keep(state: Any, held: Held) -> None:
+    """Sees to it that the state will hold what is known. Most runners write at the end of a bundle what they
+    were given in it: until then nothing is to be done, however often it changes."""
+    if held.known.pending:
+        return
+    held.known.pending = True
+    if held.stored:
+        state.clear()
+    held.stored = True
+    state.add(held.known)
 
 
 def _check_total(record: Record, population: float) -> None:

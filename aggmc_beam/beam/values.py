@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
 
 import numpy as np
 
@@ -179,32 +177,6 @@ class Delta:
     populations: Populations = NOBODY
     payloads: tuple[str, ...] = ()
 
-    @classmethod
-    def counted(cls, S: int, counts: Counts) -> Delta:
-        """No records, only what was counted."""
-        none = np.zeros(0, np.int64)
-        return cls(none, none, none, none, np.zeros((0, S)), none, None, counts)
-
-    @classmethod
-    def joined(cls, deltas: Sequence[Delta]) -> Delta:
-        """Several, one after the other."""
-        if len(deltas) == 1:
-            return deltas[0]
-        arrays = {
-            name: np.concatenate([getattr(d, name) for d in deltas])
-            for name in ("numbers", "sizes", "first", "time", "values", "settled")
-        }
-        weight = None
-        if any(d.weight is not None for d in deltas):
-            weight = np.concatenate([np.ones(len(d.time)) if d.weight is None else d.weight for d in deltas])
-        return cls(
-            **arrays,
-            weight=weight,
-            counts=sum((d.counts for d in deltas), Counts()),
-            populations=reduce(pooled, (d.populations for d in deltas)),
-            payloads=tuple(text for d in deltas for text in d.payloads),
-        )
-
     @property
     def arrival(self) -> np.ndarray:
         """To which arrival each row belongs."""
@@ -214,12 +186,21 @@ class Delta:
 @dataclass
 class Known:
     """What is remembered of one realization: when it was last heard of (microseconds), its track, or
-    once it is forgotten the step up to which it was known; its population, if it has one of its own."""
+    once it is forgotten the step up to which it was known; its population, if it has one of its own.
+
+    `pending`: a runner has been given it, and did not make bytes of it yet.
+    """
 
     newest: int
     track: Track | None = None
     floor: int | None = None
     population: float | None = None
+    pending: bool = field(default=False, compare=False)
+
+    def copy(self) -> Known:
+        """One that is not changed with this one, and that no runner has been given."""
+        track = None if self.track is None else self.track.copy()
+        return Known(self.newest, track, self.floor, self.population)
 
 
 @dataclass

@@ -9,6 +9,7 @@ import numpy as np
 
 from aggmc_beam.errors import InputError
 from aggmc_beam.latent import Latent
+from aggmc_beam.moments import outer
 
 #: Directions of the Gram matrix below this part of the largest carry no information.
 RANK_TOLERANCE = 1e-12
@@ -32,7 +33,9 @@ def divide_rows(M: np.ndarray, mass: np.ndarray) -> np.ndarray:
 
 def pairwise(x: Latent) -> np.ndarray:
     """The pairwise marginals mu_t,t+1(i, j) = P(x_t = i, x_t+1 = j) (Proposition 1)."""
-    return np.asarray(x.c1 + np.outer(x.left, x.right))
+    found = outer(x.left, x.right)
+    found += x.c1
+    return found
 
 
 def cls(x: Latent) -> np.ndarray:

@@ -1,7 +1,7 @@
 """A long run of the pairing stage of streams: `make soak`. Are the sums exact, and does state stay bounded?
 
 2 million distinct records of 100,000 realizations, all alive at once, with disorder and duplicates (see
-feed.py), go through `Pair` and `JoinDeltas` and are summed as `RunningSums` sums them.
+feed.py), go through `Pair` and are summed as `RunningSums` sums them.
 
 What drives them: no runner of Beam's that keeps state between bundles takes 2 million records on one
 machine in reasonable time. So the DoFns' own methods are called by the small runner below, one element at a
@@ -22,22 +22,26 @@ from watch import Watch
 
 MINUTE = 60 * 10**6
 PIECE = 10_000
+#: Records of a bundle.
+BUNDLE = 1000
 
 
 class State:
-    """One cell of state, as bytes, by key."""
+    """A bag of state, as bytes, by key."""
 
     def __init__(self, coder) -> None:
         self.coder, self.cells, self.size, self.key = coder, {}, 0, ""
 
     def read(self):
-        data = self.cells.get(self.key)
-        return None if data is None else self.coder.decode(data)
+        return [self.coder.decode(data) for data in self.cells.get(self.key, [])]
 
-    def write(self, value) -> None:
+    def clear(self) -> None:
+        self.size -= sum(map(len, self.cells.pop(self.key, [])))
+
+    def add(self, value) -> None:
         data = self.coder.encode(value)
-        self.size += len(data) - len(self.cells.get(self.key, b""))
-        self.cells[self.key] = data
+        self.size += len(data)
+        self.cells.setdefault(self.key, []).append(data)
 
 
 class Timer:
@@ -59,46 +63,47 @@ class Timer:
 
 
 class Runner:
-    """`Pair` and `JoinDeltas`, and the sums of what they hand on."""
+    """`Pair`, and the sums of what it hands on."""
 
     def __init__(self, plan, timing) -> None:
         from aggmc_beam.beam.pair import Pair
         from aggmc_beam.beam.running import moments_fn
-        from aggmc_beam.beam.unbounded import JoinDeltas
 
-        self.pair, self.gather, self.fn = Pair(plan, timing), JoinDeltas(1), moments_fn(plan)
+        self.pair, self.fn = Pair(plan, timing), moments_fn(plan)
         self.state, self.timer = State(Pair.KNOWN.coder), Timer()
-        self.snapshot = self.fn.create_accumulator()
-        self.gather.start_bundle()
+        self.snapshot, self.taken = self.fn.create_accumulator(), 0
+        self.pair.start_bundle()
 
     def take(self, record, moment) -> None:
-        from apache_beam.pvalue import TaggedOutput
-
         from aggmc_beam.beam.pair import by_realization
 
         key, _ = element = by_realization(record)
         self.state.key = self.timer.key = key
-        for found in self.pair.process(element, moment, self.state, self.timer):
-            if not isinstance(found, TaggedOutput):
-                self._sum(self.gather.process(found, moment))
+        self._sum(self.pair.process(element, moment, self.state, self.timer) or ())
+        self.taken += 1
+        if self.taken % BUNDLE == 0:
+            self._end_bundle()
 
     def advance(self, watermark) -> None:
         from apache_beam.utils.timestamp import Timestamp
 
         for moment, key in self.timer.passed(watermark):
             self.state.key = self.timer.key = key
-            self.pair.expire(Timestamp(micros=moment), self.state, self.timer)
+            self.pair.expire(key, Timestamp(micros=moment), self.state, self.timer)
 
-    def _sum(self, gathered) -> None:
-        from aggmc_beam.beam.values import Delta
+    def _end_bundle(self) -> None:
+        self._sum(self.pair.finish_bundle())
+        self.pair.start_bundle()
 
-        for found in gathered:
-            value = getattr(found, "value", None)
-            if isinstance(value, tuple) and isinstance(value[1], Delta):
-                self.snapshot = self.fn.add_input(self.snapshot, value[1])
+    def _sum(self, handed_on) -> None:
+        from apache_beam.pvalue import TaggedOutput
+
+        for found in handed_on:
+            if not isinstance(found, TaggedOutput):
+                self.snapshot = self.fn.add_input(self.snapshot, found.value[1])
 
     def finish(self):
-        self._sum(self.gather.finish_bundle())
+        self._end_bundle()
         return self.snapshot
 
 
@@ -194,7 +199,6 @@ def on_beam(number: int, realizations: int) -> int:
     from aggmc_beam.beam.pair import Pair, by_realization
     from aggmc_beam.beam.running import moments_fn
     from aggmc_beam.beam.timing import Timing
-    from aggmc_beam.beam.unbounded import JoinDeltas
     from aggmc_beam.beam.values import Delta
     from aggmc_beam.records import Record
 
@@ -210,12 +214,9 @@ def on_beam(number: int, realizations: int) -> int:
             | beam.Map(by_realization).with_output_types(tuple[str, Record])
             | beam.ParDo(Pair(plan, Timing.of(plan)))
             .with_output_types(tuple[str, Delta])
-            .with_outputs(REJECTED, main="deltas")
+            .with_outputs(REJECTED, LEDGER, main="deltas")
         )
-        joined = paired.deltas | beam.ParDo(JoinDeltas(1)).with_output_types(tuple[str, Delta]).with_outputs(
-            LEDGER, main="deltas"
-        )
-        summed = joined.deltas | beam.CombinePerKey(moments_fn(plan))
+        summed = paired.deltas | beam.CombinePerKey(moments_fn(plan))
         _ = summed | "Check" >> beam.MapTuple(lambda _, snapshot: check(snapshot, *expected))
     seconds, cpu = time.monotonic() - began, time.process_time() - cpu
     print(f"on FnApiRunner: {feed.distinct:,} records of {realizations:,} realizations,")

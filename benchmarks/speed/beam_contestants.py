@@ -23,7 +23,6 @@ from aggmc_beam.beam.health import LEDGER
 from aggmc_beam.beam.pair import Pair
 from aggmc_beam.beam.reading import SumFiles
 from aggmc_beam.beam.timing import Timing
-from aggmc_beam.beam.unbounded import JoinDeltas
 from aggmc_beam.beam.values import Delta
 from aggmc_beam.chain import Stationary
 from aggmc_beam.digest import Digest, Replicates
@@ -177,7 +176,7 @@ def remember(path: str, states: list[str]) -> None:
 def paired(pipeline: Any, path: str, states: list[str]) -> Any:
     plan = EstimateTransitions(states, Poisson(1.0), 1000, "mom").plan
     step = beam.ParDo(Pair(plan, Timing())).with_output_types(tuple[str, Delta])
-    return feed(pipeline, path, states) | "Pair" >> step.with_outputs(REJECTED, main="deltas")
+    return feed(pipeline, path, states) | "Pair" >> step.with_outputs(REJECTED, LEDGER, main="deltas")
 
 
 def pair(path: str, states: list[str]) -> None:
@@ -189,11 +188,5 @@ def pair(path: str, states: list[str]) -> None:
 def pair_sums(path: str, states: list[str]) -> Sums:
     """What that step hands on, summed: to see that it is right."""
     fn = MomentsFn(len(states), Stationary(), Replicates(50))
-    join = beam.ParDo(JoinDeltas(1)).with_output_types(tuple[str, Delta])
-
-    def build(pipeline: Any) -> Any:
-        joined = paired(pipeline, path, states).deltas | join.with_outputs(LEDGER, main="deltas")
-        return joined.deltas | beam.CombinePerKey(fn)
-
-    _, found = collected(build)
+    _, found = collected(lambda pipeline: paired(pipeline, path, states).deltas | beam.CombinePerKey(fn))
     return sums_of(Digest(len(states), found.parts, found.profiles).total)
