@@ -9,6 +9,8 @@ import collected
 import frames
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import aggmc_beam as am
 from aggmc_beam.beam import Batch, EstimateTransitions
@@ -131,6 +133,38 @@ def test_rows_read_together_are_what_they_are_one_by_one(layout):
     ordinary = rows[0] | {"region": "north", "realization": 1, "time": 4, "counts": [1, 2, 3], "people": 10}
     [batch] = columns_of([ordinary] * 100, schema)  # such rows do go the fast way
     assert len(batch) == 100
+
+
+ODD = [True, False, None, "", "7", " 7", 7.0, 2.5, float("nan"), 1e31, 2**31, 2**60, -(2**63), 10**400]
+ODD += [np.int64(7), np.array(7), np.bool_(True), [7], "x"]
+
+
+@given(
+    st.lists(st.tuples(st.integers(-3, 3), st.integers(-4, 4)), min_size=1, max_size=100),
+    st.lists(st.tuples(st.integers(0, 99), st.sampled_from(["realization", "time", "a", "c"]),
+                       st.sampled_from(ODD)), max_size=3),
+    st.sampled_from([1, 2]),
+)  # fmt: skip
+def test_integers_among_which_something_is_odd_are_what_they_are_one_by_one(ends, odd, unit):
+    schema = Schema(("a", "b", "c"), ("a", "b", "c"), clock=Clock(unit))
+    rows = [
+        {"realization": k, "time": t * unit, "a": i, "b": -i, "c": 1000 * i} for i, (k, t) in enumerate(ends)
+    ]
+    for at, name, value in odd:
+        rows[at % len(rows)][name] = value
+    expected, reasons = [], []
+    for row in rows:
+        try:
+            record = read_record(row, schema)
+            expected.append((record.realization, record.time, record.counts.tolist()))
+        except Rejected as error:
+            reasons.append(str(error))
+    rejected = []
+    batches = list(gathered(rows, schema, rejected))
+    found = [(b.names[b.key[i]], b.time[i], b.values[i].tolist()) for b in batches for i in range(len(b))]
+    assert sorted(found) == sorted(expected)
+    assert sorted(r["reason"] for r in rejected) == sorted(reasons)
+    assert odd or len(batches) == 1  # such rows do go the fast way
 
 
 DEEP = '{"a": ' + "[" * 40 + "]" * 40 + "}"

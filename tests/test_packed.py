@@ -1,37 +1,36 @@
-"""Rows of numbers read at once: right where they are plain numbers, and nothing else passes for them."""
+"""Integers made an array at once: right where they are plain integers, and nothing else passes for them."""
 
 import enum
 
 import numpy as np
 import pytest
 
-from aggmc_beam.beam.packed import columns
+from aggmc_beam.beam.packed import whole
 
 
 class Seven(enum.IntEnum):
     SEVEN = 7
 
 
-def test_columns_are_what_they_are_one_by_one():
-    rng = np.random.default_rng(1)
-    whole = [int(n) for n in rng.integers(-(2**31), 2**31, 1000)] + [-(2**31), 2**31 - 1, 0, -1]
-    parts = [*rng.normal(size=len(whole) - 3).tolist(), float("nan"), float("inf"), -0.0]
-    found = columns(list(zip(whole, parts, whole, strict=True)))
-    assert [column.dtype for column in found] == [np.int64, np.float64, np.int64]
-    for column, expected in zip(found, (whole, parts, whole), strict=True):
-        np.testing.assert_array_equal(column, expected)
+def test_integers_are_what_they_are_one_by_one():
+    values = np.random.default_rng(1).integers(-(2**31), 2**31, 1000).tolist()
+    values += [-(2**31), 2**31 - 1, 0, -1]
+    assert whole(values).tolist() == values
 
 
-@pytest.mark.parametrize("at", [0, 5])
-@pytest.mark.parametrize("where", [0, 1])
+@pytest.mark.parametrize("at", [0, 5, 8])
 @pytest.mark.parametrize(
     "odd",
     [
         True,
+        False,
         None,
         2**31,
         -(2**31) - 1,
+        2**70,
+        1.0,
         1.5,
+        float("nan"),
         "1",
         b"1",
         (),
@@ -40,18 +39,12 @@ def test_columns_are_what_they_are_one_by_one():
         1j,
         Seven.SEVEN,
         np.int64(1),
+        np.array(1),
         np.bool_(True),
     ],
 )
-def test_nothing_else_passes_for_an_integer(odd, where, at):
-    rows = [[1, 2] for _ in range(9)]
-    assert columns([tuple(row) for row in rows]) is not None
-    rows[at][where] = odd
-    found = columns([tuple(row) for row in rows])
-    # All floats are a column, too; one among others is none.
-    assert found is None
-
-
-def test_rows_of_different_lengths_are_refused():
-    assert columns([(1, 2), (1, 2, 3)]) is None
-    assert columns([(1, 2, 3), (1, 2)]) is None
+def test_nothing_else_passes_for_an_integer(odd, at):
+    values = [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    assert whole(values) is not None
+    values[at] = odd
+    assert whole(values) is None

@@ -33,7 +33,7 @@ from aggmc_beam.records import (
 )
 
 #: Counts that are read together. Rows that wait must not push each other out of a core's cache.
-TOGETHER = 100_000
+TOGETHER = 40_000
 #: Counts that are held before they are handed on.
 VALUES = 4_000_000
 #: With fewer than this, records that cannot be read together are read one by one.
@@ -185,7 +185,8 @@ def columns_of(found: Sequence[Mapping[str, Any]], schema: Schema) -> list[Batch
     Whatever this accepts, `read_record` reads the same.
     """
     try:
-        names, key, time, values = _at_once(found, schema) or _one_by_one_column(found, schema)
+        flat = _flat(found, schema)
+        names, key, time, values = _integers(flat, schema) or _column_by_column(flat, schema)
         population = None
         if schema.population is not None:
             population = _numbers([r[schema.population] for r in found])
@@ -198,39 +199,47 @@ def columns_of(found: Sequence[Mapping[str, Any]], schema: Schema) -> list[Batch
     return _by_group(whole, groups)
 
 
+def _flat(found: Sequence[Mapping[str, Any]], schema: Schema) -> list[Any]:
+    """Realization, time and counts of every row, one row after the other."""
+    if not isinstance(schema.counts, str):
+        fields = itemgetter(schema.realization, schema.time, *schema.counts)
+        return list(chain.from_iterable(map(fields, found)))
+    lists = [r[schema.counts] for r in found]
+    if set(map(type, lists)) not in _LISTS or set(map(len, lists)) != {len(schema.states)}:
+        raise Odd
+    ends = map(itemgetter(schema.realization, schema.time), found)
+    return list(chain.from_iterable(chain.from_iterable(zip(ends, lists, strict=True))))
+
+
 Read = tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray]
 
 
-def _at_once(found: Sequence[Mapping[str, Any]], schema: Schema) -> Read | None:
-    """Names, keys, times and values of rows in which they are all plain numbers; None if they are not."""
-    if schema.clock.stamps:
+def _integers(flat: list[Any], schema: Schema) -> Read | None:
+    """Names, keys, times and values of rows that hold plain integers and nothing else; None of others."""
+    numbers = None if schema.clock.stamps else packed.whole(flat)
+    if numbers is None:
         return None
-    rows: list[tuple[Any, ...]]
-    if isinstance(schema.counts, str):
-        lists = [r[schema.counts] for r in found]
-        if set(map(type, lists)) not in _LISTS:
-            return None
-        ends = zip(map(itemgetter(schema.realization, schema.time), found), lists, strict=True)
-        rows = [(*end, *counts) for end, counts in ends]
-    else:
-        rows = list(map(itemgetter(schema.realization, schema.time, *schema.counts), found))
-    columns = packed.columns(rows)
-    if columns is None or len(columns) != 2 + len(schema.states):
+    table = numbers.reshape(-1, 2 + len(schema.states))
+    time = table[:, 1].astype(np.int64)
+    if schema.clock.unit > 1 and np.any(time % schema.clock.unit):
         return None
-    number, time, *counts = columns
-    if number.dtype.kind != "i" or time.dtype.kind != "i" or np.any(time % schema.clock.unit):
-        return None
-    values = np.stack(counts).T
-    if values.dtype.kind == "f" and not _are_counts(values):
-        return None
-    known, key = np.unique(number, return_inverse=True)
-    return tuple(map(str, known.tolist())), key, time.astype(np.int64) // schema.clock.unit, values
+    known, key = _distinct(table[:, 0])
+    return tuple(map(str, known.tolist())), key, time // schema.clock.unit, table[:, 2:]
 
 
-def _one_by_one_column(found: Sequence[Mapping[str, Any]], schema: Schema) -> Read:
-    names, key = _names([r[schema.realization] for r in found], schema.realization)
-    time = _times([r[schema.time] for r in found], schema)
-    return names, key, time, _values(found, schema)
+def _column_by_column(flat: list[Any], schema: Schema) -> Read:
+    """The same of rows of any numbers, where names may be text and times stamps."""
+    width = 2 + len(schema.states)
+    names, key = _names(flat[::width], schema.realization)
+    values = np.stack([_numbers(flat[i::width]) for i in range(2, width)], 1)
+    return names, key, _times(flat[1::width], schema), values
+
+
+def _distinct(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers that occur, sorted, and which of them each one is. Mostly a number follows its equal."""
+    starts = np.concatenate([[0], 1 + np.flatnonzero(np.diff(numbers))])
+    known, at = np.unique(numbers[starts], return_inverse=True)
+    return known, np.repeat(at, np.diff(starts, append=len(numbers)))
 
 
 def _names(column: list[Any], what: str) -> tuple[tuple[str, ...], np.ndarray]:
@@ -264,19 +273,6 @@ def _times(column: list[Any], schema: Schema) -> np.ndarray:
             raise Odd from None
         return np.fromiter(map(steps.__getitem__, column), np.int64, len(column))
     raise Odd
-
-
-def _values(found: Sequence[Mapping[str, Any]], schema: Schema) -> np.ndarray:
-    S = len(schema.states)
-    if not isinstance(schema.counts, str):
-        values = np.empty((len(found), S))
-        for i, name in enumerate(schema.counts):
-            values[:, i] = _numbers([r[name] for r in found])
-        return values
-    lists = [r[schema.counts] for r in found]
-    if set(map(type, lists)) not in _LISTS or set(map(len, lists)) != {S}:
-        raise Odd
-    return _numbers(list(chain.from_iterable(lists))).reshape(-1, S)
 
 
 def _numbers(column: list[Any]) -> np.ndarray:
