@@ -154,8 +154,12 @@ def test_reach_fn_tells_how_far_a_group_reaches():
         assert found == expected
 
     check_combine_fn(ReachFn(), parts, same)
-    many = [Reach(frozenset([f"r{k}"]), 0, 1, (0, k)) for k in range(100)]
-    assert len(ReachFn().merge_accumulators(many).names) == 20
+    many = [Reach(frozenset([f"r{k}"]), 0, 1, (0, k), 3) for k in range(100)]
+    whole = ReachFn().merge_accumulators(many)
+    assert len(whole.names) == 20
+    assert whole.rows == 300
+    coder = coders.ReachCoder()
+    assert coder.decode(coder.encode(whole)) == whole
 
 
 def values():

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import aggmc_beam as am
-from aggmc_beam.beam import Batch, EstimateTransitions
+from aggmc_beam.beam import Batch, EstimateTransitions, bounded, gathering, summing
 from aggmc_beam.beam.gathering import Odd, columns_of, gathered, plain_rows
 from aggmc_beam.beam.parsing import payload
+from aggmc_beam.beam.values import reach_of
 from aggmc_beam.config import read_config
 from aggmc_beam.records import Clock, Rejected, Schema, read_record
 
@@ -201,3 +202,53 @@ def test_rows_of_single_states_are_refused_since_records_hold_a_whole_step():
     )
     with pytest.raises(am.InputError, match="the long layout is for files"):
         EstimateTransitions.from_config(config)
+
+
+def sums_by_group(elements, name, **options):
+    with beam.Pipeline("FnApiRunner") as pipeline:
+        made = EstimateTransitions(frames.STATES, am.Binomial(0.5), "estimate", "mom", **options)
+        found = made.sums(pipeline | beam.Create(elements))
+        _ = found.sums | beam.Map(collected.keep, name)
+        _ = found.rejected | "Rejected" >> beam.Map(collected.keep, f"{name}/rejected")
+    rejected = sorted(str(r) for r in collected.FOUND.pop(f"{name}/rejected", []))
+    return dict(collected.FOUND.pop(name)), rejected
+
+
+def never(*_):
+    raise AssertionError("this road is not taken")
+
+
+@pytest.mark.parametrize("stretch", [7, 1 << 16])
+@pytest.mark.parametrize("repeated", [0, 30])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"chain": am.Cycle(3)}, {"group_by": ["region"]}, {"population_column": "people"}],
+    ids=["plain", "cycle", "groups", "populations"],
+)
+def test_groups_that_one_bundle_holds_have_the_sums_of_groups_that_are_spread(
+    options, repeated, stretch, monkeypatch
+):
+    monkeypatch.setattr(summing, "STRETCH", stretch)
+    y = frames.counts(K=30, T=25)
+    rows = [
+        {**r, "people": 200.0 + r["realization"], "region": "ab"[r["realization"] % 2]}
+        for r in dictionaries(y)
+        if (r["realization"] * r["time"]) % 11 != 5
+    ]
+    conflict = [{**rows[3], "counts": [900, 0, 0]}, {**rows[4], "counts": [1, "x", 2]}]
+    elements = [*rows, *rows[:repeated], *conflict[: 2 * bool(repeated)]]
+    elements = [elements[i] for i in np.random.default_rng(1).permutation(len(elements))]
+    with monkeypatch.context() as patch:
+        patch.setattr(bounded, "handed_on", never)
+        found, rejected = sums_by_group(elements, "whole", **options)
+    monkeypatch.setattr(bounded, "whole_of", never)
+    monkeypatch.setattr(gathering, "reach_of", lambda batch: replace(reach_of(batch), rows=0))
+    expected, also_rejected = sums_by_group(elements, "spread", **options)
+    assert found.keys() == expected.keys()
+    assert rejected == also_rejected
+    for group, sums in found.items():
+        known = expected[group]
+        np.testing.assert_equal(sums.digest.to_arrays(), known.digest.to_arrays())
+        assert (sums.group, sums.rule, sums.span) == (known.group, known.rule, known.span)
+        if known.population is not None:
+            assert sorted(sums.population) == sorted(known.population)

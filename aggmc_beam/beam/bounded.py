@@ -3,6 +3,8 @@
 batches -> by (group, shard, stretch of time): put together, drop repeated, sum -> digests | tracks
 tracks, also those of records that need not meet -> by (group, shard): the pairs between them -> digests
 digests -> by group -> estimate
+
+A group whose records all meet in one bundle has its sums at once, and nothing more travels.
 """
 
 from __future__ import annotations
@@ -10,7 +12,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -20,18 +21,14 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from aggmc_beam.beam.combiners import GroupFn, TrackFn
-from aggmc_beam.beam.summing import Meeting, Noticed, counted, digests_of, split, tracks_of
+from aggmc_beam.beam.summing import Meeting, Noticed, counted, digests_of, split, tracks_of, whole_of
 from aggmc_beam.beam.values import Batch, Group, Reach, without_tracks
 from aggmc_beam.chain import Chain
-from aggmc_beam.errors import InputError
-from aggmc_beam.limit import check_rejected
 from aggmc_beam.local.accumulate import Accumulator
-from aggmc_beam.local.engine import Plan, accumulator, labelled
+from aggmc_beam.local.engine import Plan
 from aggmc_beam.local.explain import CONFLICT
-from aggmc_beam.moments import Counts
 from aggmc_beam.records import as_row
-from aggmc_beam.result import Estimate
-from aggmc_beam.saved import Saved, Sums, estimate_sums
+from aggmc_beam.saved import Sums
 
 NAMESPACE = "aggmc"
 #: Keys over which the realizations of a group are spread.
@@ -39,7 +36,7 @@ SHARDS = 16
 #: Values that must meet and are summed together; in small portions they take longer.
 VALUES = 8_000_000
 REJECTED, PLACES, NOTICED, REACH, SKIPPED = "rejected", "places", "noticed", "reach", "skipped"
-DIGESTS, TRACKS = "digests", "tracks"
+DIGESTS, TRACKS, WHOLE = "digests", "tracks", "whole"
 #: Types of the outputs beside the main one that are shuffled.
 ASIDE: dict[str, Any] = {
     NOTICED: dict[str, int],
@@ -103,8 +100,8 @@ def at_the_end(outputs: Iterable[Any]) -> Iterator[Any]:
 class SumKeys(beam.DoFn):  # type: ignore[misc]
     """All batches of each key to sums, those of a group together as far as a bundle holds them."""
 
-    def __init__(self, plan: Plan, files: bool, shards: int) -> None:
-        self.plan, self.files, self.shards = plan, files, shards
+    def __init__(self, plan: Plan, files: bool, tracks: bool, shards: int) -> None:
+        self.plan, self.files, self.tracks, self.shards = plan, files, tracks, shards
 
     def start_bundle(self) -> None:
         self.reach: dict[str, Reach] = {}
@@ -127,20 +124,32 @@ class SumKeys(beam.DoFn):  # type: ignore[misc]
         for group, batches in self.waiting.items():
             yield from at_the_end(self._add(group, batches))
         for meeting in self.meetings.values():
-            yield from at_the_end(handed_on(meeting.settle(), self.shards))
+            yield from at_the_end(self._settled(meeting))
 
     def _add(self, group: Group, batches: list[Batch]) -> Iterator[Any]:
         meeting = self.meetings.pop(group, None)
         if meeting is None:
-            meeting = Meeting(self.plan, group, self.reach.get(group_key(group), Reach()).extent)
+            meeting = Meeting(self.plan, group, self._reach(group).extent)
         noticed = meeting.add(batches, self.files)
         count_noticed(noticed.counts)
         yield beam.pvalue.TaggedOutput(NOTICED, noticed.counts)
         yield from self._set_aside(batches, noticed)
         if meeting.is_full:
-            yield from handed_on(meeting.settle(), self.shards)
+            yield from self._settled(meeting)
         else:
             self.meetings[group] = meeting
+
+    def _settled(self, meeting: Meeting) -> Iterator[Any]:
+        total = meeting.settle()
+        if meeting.rows != self._reach(meeting.group).rows:
+            yield from handed_on(total, self.shards)
+            return
+        for group, sums in whole_of(total):
+            kept = sums if self.tracks else without_tracks(sums)
+            yield beam.pvalue.TaggedOutput(WHOLE, (group_key(group), kept))
+
+    def _reach(self, group: Group) -> Reach:
+        return self.reach.get(group_key(group), Reach())
 
     def _set_aside(self, batches: list[Batch], noticed: Noticed) -> Iterator[Any]:
         if self.files:
@@ -192,26 +201,28 @@ class SumRecords(beam.PTransform):  # type: ignore[misc]
         batches, reach, *known = inputs
         S, chain = len(self.plan.schema.states), self.plan.config.chain
         # Types come before outputs: later they are dropped, and Beam would pickle what it shuffles.
-        step = beam.ParDo(SumKeys(self.plan, self.files, self.shards), beam.pvalue.AsIter(reach))
-        step = step.with_output_types(Any, **ASIDE, **{REJECTED: Any})
+        fn = SumKeys(self.plan, self.files, self.tracks, self.shards)
+        step = beam.ParDo(fn, beam.pvalue.AsIter(reach))
+        step = step.with_output_types(Any, **ASIDE, **{REJECTED: Any, WHOLE: tuple[str, Sums]})
         summed = (
             batches
             | "Meet" >> beam.GroupByKey()
-            | "Sum" >> step.with_outputs(NOTICED, PLACES, REJECTED, DIGESTS, TRACKS)
+            | "Sum" >> step.with_outputs(NOTICED, PLACES, REJECTED, DIGESTS, TRACKS, WHOLE)
         )
         tracks = summed[TRACKS]
         if known:
             tracks = (tracks, known[1]) | "Tracks" >> beam.Flatten()
         # Sums come as few as there are bundles: to combine them before they are shuffled would only cost.
         join = beam.ParDo(JoinTracks(S, chain, self.tracks)).with_output_types(tuple[str, Sums])
-        fn = (TrackFn if self.tracks else GroupFn)(S, chain)
+        add = (TrackFn if self.tracks else GroupFn)(S, chain)
         between = tracks | "By shard" >> beam.GroupByKey() | "Join" >> join
-        groups = (
+        added = (
             (summed[DIGESTS], between, *known[:1])
             | "Parts" >> beam.Flatten()
             | "By group" >> beam.GroupByKey()
-            | "Groups" >> beam.MapTuple(partial(_added, fn)).with_output_types(tuple[str, Sums])
+            | "Groups" >> beam.MapTuple(partial(_added, add)).with_output_types(tuple[str, Sums])
         )
+        groups = (summed[WHOLE], added) | "All groups" >> beam.Flatten()
         return Outcome(groups, summed[NOTICED], summed[PLACES], summed[REJECTED], reach)
 
 
@@ -248,47 +259,3 @@ def joined(found: Iterable[tuple[str, Reach]]) -> dict[str, Reach]:
     for key, reach in found:
         whole[key] = whole[key] + reach if key in whole else reach
     return whole
-
-
-class EstimateGroup(beam.DoFn):  # type: ignore[misc]
-    """The sums of a group to its estimates; a group with too little data goes to `SKIPPED`."""
-
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-
-    def process(
-        self, element: tuple[str, Sums], noticed: dict[str, int], reach: Iterable[tuple[str, Reach]]
-    ) -> Iterator[tuple[str, list[Estimate]] | Any]:
-        key, sums = element
-        check_limit(self.plan, noticed)
-        if all(group == key for group, _ in reach):
-            sums = with_noticed(sums, noticed)
-        try:
-            yield key, estimates(self.plan, sums)
-        except InputError as error:
-            counter("skipped_groups").inc()
-            yield beam.pvalue.TaggedOutput(SKIPPED, (key, str(error)))
-
-
-def with_noticed(sums: Sums, noticed: dict[str, int]) -> Sums:
-    """What belongs to no record, counted with the only group there is."""
-    if not sums.digest.parts:
-        return sums
-    return replace(sums, digest=sums.digest.counted(Counts(rejected=noticed.get("rejected", 0))))
-
-
-def estimates(plan: Plan, sums: Sums) -> list[Estimate]:
-    """The estimates of one group, cell by cell, labelled with its group and times."""
-    found = labelled(estimate_sums(header(plan), sums, plan.settings), sums.group, plan.schema.clock)
-    return [found] if isinstance(found, Estimate) else list(found)
-
-
-def header(plan: Plan) -> Saved:
-    """How the sums of a plan are made, without sums."""
-    return accumulator(plan).saved()
-
-
-def check_limit(plan: Plan, noticed: dict[str, int]) -> None:
-    rejected = noticed.get("rejected", 0)
-    read = rejected + noticed.get("used", 0) + noticed.get("duplicate", 0)
-    check_rejected(rejected, read, plan.config.max_rejected)

@@ -247,12 +247,13 @@ class EstimateCoder(_Coder):
 
 
 def _reach(value: Reach) -> list[Any]:
-    return [sorted(value.names), value.first, value.last, list(value.place)]
+    meta = [sorted(value.names), value.first, value.last, list(value.place)]
+    return [*meta, value.rows] if value.rows else meta
 
 
 def _to_reach(meta: list[Any]) -> Reach:
-    names, first, last, (file, row) = meta
-    return Reach(frozenset(names), first, last, (file, row))
+    names, first, last, (file, row), *rows = meta
+    return Reach(frozenset(names), first, last, (file, row), *rows)
 
 
 def _counts(counts: Counts) -> list[int]:

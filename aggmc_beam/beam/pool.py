@@ -12,8 +12,9 @@ from apache_beam import coders
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
 
-from aggmc_beam.beam.bounded import counter, estimates
+from aggmc_beam.beam.bounded import counter
 from aggmc_beam.beam.coders import SnapshotCoder
+from aggmc_beam.beam.estimating import estimates
 from aggmc_beam.beam.running import moments_fn, stream_rule
 from aggmc_beam.beam.timing import POOL_ENDS, soon
 from aggmc_beam.beam.values import Group, Snapshot

@@ -17,15 +17,8 @@ import numpy as np
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from aggmc_beam.beam.bounded import (
-    SKIPPED,
-    EstimateGroup,
-    add_counts,
-    check_limit,
-    header,
-    joined,
-    with_noticed,
-)
+from aggmc_beam.beam.bounded import SKIPPED, add_counts, joined
+from aggmc_beam.beam.estimating import EstimateGroup, check_limit, header, with_noticed
 from aggmc_beam.beam.files import File, is_local, open_plan, opened
 from aggmc_beam.beam.health import WriteHealth
 from aggmc_beam.beam.lost import fail_when_lost

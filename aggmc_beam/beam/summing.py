@@ -118,6 +118,13 @@ def tracks_of(total: Accumulator, shards: int) -> Iterator[tuple[Group, int, Sum
         yield group, shard, part
 
 
+def whole_of(total: Accumulator) -> Iterator[tuple[Group, Sums]]:
+    """The sums of groups all of whose records an accumulator holds."""
+    digests = {group: sums.digest for group, sums in digests_of(total)}
+    for group, _, sums in tracks_of(total, 1):
+        yield group, counted(replace(sums, digest=digests.get(group, sums.digest)), total.chain)
+
+
 def _named(total: Accumulator, group: Group) -> dict[str, str] | None:
     return dict(zip(total.schema.group_by, group, strict=True)) or None
 
@@ -205,6 +212,7 @@ class Meeting:
     def __init__(self, plan: Plan, group: Group, extent: Extent) -> None:
         self.plan, self.group = plan, group
         self.total = accumulator(plan)
+        self.rows = 0
         uncertainty = plan.config.uncertainty
         self.total.add_groups({group: extent}, uncertainty.replicates, uncertainty.block)
         self.total.expect_panel({group: extent}, on_all_cores)
@@ -214,6 +222,7 @@ class Meeting:
         and of its row."""
         plan, total, refused = self.plan, self.total, self.total.refused
         before, places, conflicts = counts_of(total), len(refused.places), len(total.conflicts)
+        self.rows += sum(map(len, found))
         rows, order = _together(plan, total, self.group, found, files)
         if plan.schema.state is None:
             records = Records(rows.key, rows.time, rows.values, rows.population, rows.place)

@@ -7,17 +7,9 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 
-from aggmc_beam.beam.bounded import (
-    NOTICED,
-    REACH,
-    REJECTED,
-    SHARDS,
-    EstimateGroup,
-    Outcome,
-    SumRecords,
-    add_counts,
-)
+from aggmc_beam.beam.bounded import NOTICED, REACH, REJECTED, SHARDS, Outcome, SumRecords, add_counts
 from aggmc_beam.beam.combiners import ReachFn
+from aggmc_beam.beam.estimating import EstimateGroup
 from aggmc_beam.beam.gathering import Gather
 from aggmc_beam.beam.parsing import ParseRecords
 from aggmc_beam.beam.unbounded import Refresh

@@ -58,13 +58,14 @@ class Reach:
     """How far a group's data reach, as far as the rule of jackknife groups asks.
 
     `names`: its realizations, but no more than `ENOUGH`. `place` is that of its first row, by which
-    groups are ordered.
+    groups are ordered. `rows` is how many must meet, 0 where nobody counts them.
     """
 
     names: frozenset[str] = frozenset()
     first: int = 2**62
     last: int = -(2**62)
     place: tuple[int, int] = (2**62, 0)
+    rows: int = 0
 
     def __add__(self, other: Reach) -> Reach:
         names = self.names | other.names
@@ -73,6 +74,7 @@ class Reach:
             min(self.first, other.first),
             max(self.last, other.last),
             min(self.place, other.place),
+            self.rows + other.rows,
         )
 
     @property
@@ -84,7 +86,8 @@ class Reach:
 def reach_of(batch: Batch) -> Reach:
     """How far the rows of a batch reach, of which there is at least one."""
     place = (0, 0) if batch.place is None else (int(batch.place[0, 0]), int(batch.place[0, 1]))
-    return Reach(frozenset(batch.names), int(batch.time.min()), int(batch.time.max()), place) + Reach()
+    first, last = int(batch.time.min()), int(batch.time.max())
+    return Reach(frozenset(batch.names), first, last, place, len(batch)) + Reach()
 
 
 @dataclass
