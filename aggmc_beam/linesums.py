@@ -105,7 +105,8 @@ def _summed(
             Sums(centre, [lag[i] for lag in lags], last[i], ends[i], numbers),
             by_step[i],
             number,
-            [Lone(step, sums[i], count) for step, sums, count in lone],
+            # A copy, as sums by step are added to.
+            [Lone(step, sums[i].copy(), count) for step, sums, count in lone],
         )
         for i, centre in enumerate(centres)
     ]

@@ -71,15 +71,21 @@ class StepSums:
     """Sums about a centre and numbers of records by step, [steps, S] and [steps], and of those without each
     of the `NEIGHBOURS`."""
 
-    sums: np.ndarray
-    number: np.ndarray
+    steps: int
+    sums: np.ndarray | None = None
+    number: np.ndarray | None = None
     lone: tuple[list[Lone], ...] = field(default_factory=lambda: ([], [], [], []))
 
     def add(self, first: int, sums: np.ndarray, number: np.ndarray, lone: list[Lone]) -> None:
-        """Add sums by step from the `first` on."""
-        at = slice(first, first + len(number))
-        self.sums[at] += sums
-        self.number[at] += number
+        """Add sums by step from the `first` on. The arrays must not be changed afterwards."""
+        if self.sums is None and len(number) == self.steps:
+            self.sums, self.number = sums, number.copy()
+        else:
+            at = slice(first, first + len(number))
+            self.sums = np.zeros((self.steps, sums.shape[1])) if self.sums is None else self.sums
+            self.number = np.zeros(self.steps) if self.number is None else self.number
+            self.sums[at] += sums
+            self.number[at] += number
         for known, found in zip(self.lone, lone, strict=True):
             known.append(found._replace(step=found.step + first))
             if len(known) > POOL:
@@ -98,21 +104,18 @@ def profiles_of(centres: Sequence[np.ndarray], parts: Sequence[StepSums], start:
     partner. The first step is `start`."""
     if not parts:
         return []
-    centre, sums, number = (
-        np.array(centres),
-        _stacked([p.sums for p in parts]),
-        _stacked([p.number for p in parts]),
-    )
+    sums = [part.sums for part in parts if part.sums is not None]
+    centre, number = np.array(centres), np.array([part.number for part in parts])
     means, there = _means(sums, number, centre), number > 0
     row = np.cumsum(there, 1) - 1
     counted = np.stack([number] * 3, 2)
     odd = []
     # Ends of pairs are at the step of the pair's left end.
     for kind, shift in enumerate(SHIFT.tolist(), 1):
-        at, lone, lone_number = _dense([p.lone[kind - 1] for p in parts], sums.shape[2])
+        at, lone, lone_number = _dense([p.lone[kind - 1] for p in parts], centre.shape[1])
         if shift == 0:
             counted[:, at, (kind + 1) // 2] -= lone_number
-        rest, rest_number = sums[:, at] - lone, number[:, at] - lone_number
+        rest, rest_number = np.array([one[at] for one in sums]) - lone, number[:, at] - lone_number
         part, place = np.nonzero((lone_number > 0) & (rest_number > 0))
         ends = _means(rest, rest_number, centre)[part, place]
         odd.append((part, end_at(row[part, at[place] - shift], kind), ends))
@@ -155,8 +158,11 @@ def _profiles(
     return found
 
 
-def _means(sums: np.ndarray, number: np.ndarray, centre: np.ndarray) -> np.ndarray:
+def _means(sums: Sequence[np.ndarray], number: np.ndarray, centre: np.ndarray) -> np.ndarray:
     """The means [B, m, S] of sums about centres [B, S]; the centre where there is none."""
-    found = sums / np.maximum(number, 1.0)[:, :, None]
+    found = np.empty((*number.shape, centre.shape[1]))
+    divisor = np.maximum(number, 1.0)[:, :, None]
+    for one, by, out in zip(sums, divisor, found, strict=True):
+        np.divide(one, by, out=out)
     found += centre[:, None]
-    return np.asarray(found)
+    return found

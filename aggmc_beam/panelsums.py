@@ -61,11 +61,8 @@ class PanelSums:
     """The highest key so far."""
 
     def __post_init__(self) -> None:
-        sums, number = np.zeros((self.labels, self.steps, self.states)), np.zeros((self.labels, self.steps))
         none = Moments.zero(self.states)
-        self._replicates = [
-            _Replicate(StepSums(*by_step), none) for by_step in zip(sums, number, strict=True)
-        ]
+        self._replicates = [_Replicate(StepSums(self.steps), none) for _ in range(self.labels)]
         self._tracks = [Tracks.empty(self.states)]
         self._latest: tuple[Panel, np.ndarray] | None = None
         self._summer = LineSummer(self.states)
