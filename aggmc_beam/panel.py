@@ -149,9 +149,26 @@ class Panel:
         away = np.repeat(self.first[a:b] - self.place[a:b], np.diff(self.place[a : b + 1]))
         return np.asarray(away + np.arange(self.place[a], self.place[b]))
 
-    def keys(self, places: np.ndarray) -> np.ndarray:
-        """The realizations that have these places."""
-        return np.asarray(self.key[np.searchsorted(self.place, places, "right") - 1])
+    def at(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The realizations that have these places, the steps of these, and their records."""
+        which = np.searchsorted(self.place, places, "right") - 1
+        away = places - self.place[which]
+        record = self.row[places] if self.row is not None else away + np.asarray(self.head)[which]
+        return self.key[which], self.first[which] + away, record
+
+    def borders(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The places of records without one before, without one after, and near a step that has none."""
+        if self.is_full:
+            head, steps = self.place[:-1], self.width - APART
+            away = sorted({*range(min(APART, steps)), *range(max(steps - APART, 0), steps)})
+            return head, head + steps - 1, (head[:, None] + away).ravel()
+        there = np.zeros(int(self.place[-1]) + 2 * APART, bool)
+        there[APART:-APART] = self.rows() >= 0
+        here, after, before, second, other = (
+            there[APART + d : len(there) - APART + d] for d in (0, 1, -1, 2, -2)
+        )
+        near = np.flatnonzero(here & ~(after & before & second & other))
+        return np.flatnonzero(here & ~before), np.flatnonzero(here & ~after), near
 
 
 class _Runs(NamedTuple):

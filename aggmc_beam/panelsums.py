@@ -21,7 +21,7 @@ from aggmc_beam.lagged import DOUBLE, fold_of
 from aggmc_beam.linesums import LineSummer, LineSums
 from aggmc_beam.moments import PARTS, Counts, Moments
 from aggmc_beam.panel import APART, Label, Line, Panel, compact
-from aggmc_beam.paneldigest import NEIGHBOURS, StepSums, Sums, moments_of, profiles_of
+from aggmc_beam.paneldigest import StepSums, Sums, moments_of, profiles_of
 from aggmc_beam.profile import Profile
 from aggmc_beam.tracks import Tracks
 
@@ -198,25 +198,21 @@ class _Replicate:
 
 def _tracks(panel: Panel, values: np.ndarray, start: int) -> Tracks:
     """Covered intervals, and the records near an uncovered step."""
-    rows, steps = panel.rows(), panel.steps() + start
-    there = np.zeros(len(rows) + 2 * APART, bool)
-    there[APART:-APART] = rows >= 0
-    here, after, before, second, other = (there[APART + d : APART + d + len(rows)] for d in (0, *NEIGHBOURS))
-    heads, tails = np.flatnonzero(here & ~before), np.flatnonzero(here & ~after)
-    opened = np.flatnonzero(here & ~(after & before & second & other))
+    heads, tails, near = panel.borders()
     # By key; the line is by label.
-    key, open_key = panel.keys(heads), panel.keys(opened)
-    by, order = np.argsort(key, kind="stable"), np.argsort(open_key, kind="stable")
-    opened = opened[order]
+    key, first, _ = panel.at(heads)
+    by = np.argsort(key, kind="stable")
+    open_key, open_step, record = panel.at(near)
+    order = np.argsort(open_key, kind="stable")
     return Tracks(
         values.shape[1],
         key[by],
-        steps[heads[by]],
-        steps[tails[by]],
+        first[by] + start,
+        panel.at(tails)[1][by] + start,
         open_key[order],
-        steps[opened],
-        np.asarray(values[rows[opened]], np.float64, "C"),
-        np.ones(len(opened)),
+        open_step[order] + start,
+        np.asarray(values[record[order]], np.float64, "C"),
+        np.ones(len(near)),
     )
 
 
