@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_matrix import cut
 
-from aggmc_beam.local.recordwise import every, is_constant, repeats
+from aggmc_beam.local.recordwise import by_stretch, repeats
 from aggmc_beam.local.threads import on_all_cores
 
 CUTS = st.lists(st.integers(0, 24), max_size=4)
@@ -24,18 +24,18 @@ LONG_NAMES = ["a state with a long name", "another state with a long name", "b"]
 def test_stretches_are_constant_if_all_their_values_are_equal(values, size, stretched, cuts):
     values = np.repeat(values, size).tolist() if stretched else values[: len(values) // size * size]
     stretches = [values[i : i + size] for i in range(0, len(values), size)]
-    expected = all(len(set(stretch)) == 1 for stretch in stretches)
+    expected = [s[0] for s in stretches] if all(len(set(s)) == 1 for s in stretches) else None
     column = cut(pl.Series(values, dtype=pl.Int64), cuts)
     for written in (column, column.cast(pl.String)):
-        assert is_constant(written, size, on_all_cores) == expected
-        assert every(written, size).cast(pl.Int64).to_list() == [stretch[0] for stretch in stretches]
+        found = by_stretch(written, size, on_all_cores)
+        assert (None if found is None else found.cast(pl.Int64).to_list()) == expected
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
 @given(cuts=CUTS)
 def test_constant_stretches_are_seen_across_chunks(size, cuts):
     column = cut(pl.Series(np.repeat(np.arange(5), size)), cuts)
-    assert is_constant(column, size)
+    assert by_stretch(column, size).to_list() == list(range(5))
 
 
 @pytest.mark.parametrize("names", [["a", "b", "c"], LONG_NAMES], ids=["short", "long"])

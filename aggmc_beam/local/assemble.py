@@ -11,7 +11,7 @@ import polars as pl
 
 from aggmc_beam.local.keys import Keys
 from aggmc_beam.local.matrix import of_lists, of_rows, side_by_side
-from aggmc_beam.local.recordwise import every, is_constant, repeats
+from aggmc_beam.local.recordwise import by_stretch, repeats
 from aggmc_beam.local.sources import BROKEN, ROW
 from aggmc_beam.local.tidy import COUNT, FILE, KEY, POPULATION, STATE, TIME, VALUES, name_of, value_columns
 from aggmc_beam.panelsums import Map
@@ -204,7 +204,8 @@ class Long:
         if sorted(codes.tolist()) != list(range(S)) or not repeats(state, S, self.over):
             return None
         same = [*self.keys.columns, KEY, TIME, *([POPULATION] if POPULATION in frame.columns else [])]
-        if not all(is_constant(frame[name], S, self.over) for name in same):
+        heads = [by_stretch(frame[name], S, self.over) for name in same]
+        if any(head is None for head in heads):
             return None
         counts = of_rows(count, S, self.over)
         counts = count.to_numpy().reshape(-1, S) if counts is None else counts
@@ -212,13 +213,13 @@ class Long:
             counts = counts[:, np.argsort(codes)]
         if not _all_good(counts):
             return None
-        heads = pl.DataFrame([every(frame[name], S) for name in same])
-        key, time = self.keys.of(heads), heads[TIME].to_numpy()
+        records = pl.DataFrame(heads)
+        key, time = self.keys.of(records), records[TIME].to_numpy()
         again = np.diff(time) <= 0
         if np.any((np.diff(key) < 0) | ((np.diff(key) == 0) & again)):
             return None
         rows = np.full(len(key), S)
-        return Records(key, time, counts, _populations(heads), Places(frame, S), rows)
+        return Records(key, time, counts, _populations(records), Places(frame, S), rows)
 
     def finish(self) -> Records | None:
         rows, self.waiting = self.waiting, None

@@ -13,48 +13,31 @@ import polars as pl
 from aggmc_beam.panelsums import Map
 
 
-def is_constant(column: pl.Series, size: int, over: Map = map) -> bool:
-    """Whether there is one value all over each stretch of `size` rows.
+def by_stretch(column: pl.Series, size: int, over: Map = map) -> pl.Series | None:
+    """The value of each stretch of `size` rows; None if some stretch has several.
 
-    >>> is_constant(pl.Series([7, 7, 8, 8]), 2), is_constant(pl.Series([7, 8, 8, 8]), 2)
-    (True, False)
+    >>> by_stretch(pl.Series([7, 7, 8, 8]), 2).to_list(), by_stretch(pl.Series([7, 8, 8, 8]), 2)
+    ([7, 8], None)
     """
-    if not column.dtype.is_numeric() or column.null_count():
+    if not column.dtype.is_numeric() or column.null_count() or not len(column):
         first = column.gather_every(size)
         at_ends = first.eq_missing(column.gather_every(size, size - 1)).all()
-        return bool(at_ends) and _changes(column) == _changes(first)
-    parts, starts = _parts(column)
-
-    def within(at: int) -> bool:
-        part = parts[at]
-        changed = part[1:] != part[:-1]
-        # Where a stretch begins, it may.
-        changed[(-starts[at] - 1) % size :: size] = False
-        return not changed.any()
-
+        return first if at_ends and _changes(column) == _changes(first) else None
+    parts = [chunk.to_numpy() for chunk in column.get_chunks()]
+    starts = list(accumulate((len(part) for part in parts), initial=0))[:-1]
     joints = zip(starts[1:], parts, parts[1:], strict=False)
     if any(start % size and before[-1] != after[0] for start, before, after in joints):
-        return False
-    return all(over(within, range(len(parts))))
+        return None
 
+    def firsts(at: int) -> np.ndarray | None:
+        part, start = parts[at], starts[at]
+        changed = part[1:] != part[:-1]
+        # Where a stretch begins, it may.
+        changed[(-start - 1) % size :: size] = False
+        return None if changed.any() else part[-start % size :: size].copy()
 
-def every(column: pl.Series, size: int) -> pl.Series:
-    """The first value of each stretch of `size` rows.
-
-    >>> every(pl.Series([7, 7, 8, 8]), 2).to_list()
-    [7, 8]
-    """
-    if not column.dtype.is_integer() or column.null_count():
-        return column.gather_every(size)
-    # Much faster than Polars where there are many chunks.
-    picked = (part[-start % size :: size] for part, start in zip(*_parts(column), strict=True))
-    return pl.Series(column.name, np.concatenate(list(picked)))
-
-
-def _parts(column: pl.Series) -> tuple[list[np.ndarray], list[int]]:
-    """The values of each chunk as they lie in memory, and the row of the first one."""
-    parts = [chunk.to_numpy() for chunk in column.get_chunks()]
-    return parts, list(accumulate((len(part) for part in parts), initial=0))[:-1]
+    found = [first for first in over(firsts, range(len(parts))) if first is not None]
+    return pl.Series(column.name, np.concatenate(found)) if len(found) == len(parts) else None
 
 
 def _changes(column: pl.Series) -> int:
