@@ -159,10 +159,12 @@ def _profiles(
 
 
 def _means(sums: Sequence[np.ndarray], number: np.ndarray, centre: np.ndarray) -> np.ndarray:
-    """The means [B, m, S] of sums about centres [B, S]; the centre where there is none."""
+    """The means [B, m, S] of sums about centres [B, S]; zero where there is none.
+
+    Of whole numbers only the division is rounded, so that a mean tells its sum."""
     found = np.empty((*number.shape, centre.shape[1]))
-    divisor = np.maximum(number, 1.0)[:, :, None]
-    for one, by, out in zip(sums, divisor, found, strict=True):
-        np.divide(one, by, out=out)
-    found += centre[:, None]
+    for one, n, c, out in zip(sums, number[:, :, None], centre, found, strict=True):
+        np.multiply(n, c, out=out)
+        out += one
+        out /= np.maximum(n, 1.0)
     return found

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from apache_beam import coders
 
-from aggmc_beam.beam import codec, known
+from aggmc_beam.beam import codec, known, lean
 from aggmc_beam.beam.coverage import Coverage, Verdict
 from aggmc_beam.beam.values import NOBODY, Batch, Delta, Known, Reach, Snapshot, Status
 from aggmc_beam.digest import PROFILE, Digest, Replicates
@@ -24,6 +24,7 @@ from aggmc_beam.tracks import Tracks
 BATCH, SUMS, SNAPSHOT, DELTA, REACH, RECORD, STATUS = 1, 2, 3, 4, 6, 7, 9
 COVERAGE, VERDICT = 10, 11
 _DIGEST = ("parts", "profiles", *(f"profile_{name}" for name in PROFILE))
+_MEANS, _WEIGHT = "profile_records", "profile_weight"
 _MOMENTS = ("counts", "scalars", "means", "products")
 _TRACKS = ("covered", "open", "open_values", "open_weight")
 
@@ -103,6 +104,10 @@ class SumsCoder(_Coder):
             value.population is not None,
         ]
         digest, tracks = value.digest.to_arrays(), value.tracks.to_arrays()
+        sums = lean.sums_of(digest[_MEANS], digest[_WEIGHT][:, 0])
+        if sums is not None:
+            digest[_MEANS] = sums
+            meta.append(True)
         arrays = [digest[n] for n in _DIGEST] + [tracks[n] for n in _TRACKS]
         if value.digest.parts:
             arrays += [digest[n] for n in _MOMENTS]
@@ -111,9 +116,11 @@ class SumsCoder(_Coder):
         return codec.encode(SUMS, meta, *arrays)
 
     def decode(self, encoded: bytes) -> Sums:
-        (group, names, S, rule, has_parts, has_population), arrays = codec.decode(encoded, SUMS)
+        (group, names, S, rule, has_parts, has_population, *is_lean), arrays = codec.decode(encoded, SUMS)
         population = arrays.pop() if has_population else None
         found = dict(zip([*_DIGEST, *_TRACKS, *(_MOMENTS if has_parts else ())], arrays, strict=True))
+        if is_lean:
+            found[_MEANS] = lean.means_of(found[_MEANS], found[_WEIGHT][:, 0])
         tracks = Tracks.from_arrays(S, {n: found[n] for n in _TRACKS})
         return Sums(group, Digest.from_arrays(S, found), Replicates(*rule), names, tracks, population)
 

@@ -1,0 +1,64 @@
+"""Step means that travel as sums come back to the last bit."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aggmc_beam.beam import lean
+from aggmc_beam.beam.coders import SumsCoder
+from aggmc_beam.digest import Replicates
+from aggmc_beam.errors import InputError
+from aggmc_beam.panelsums import PanelSums
+from aggmc_beam.saved import Sums
+from aggmc_beam.tracks import Tracks
+
+K, T, S = 110, 60, 10
+
+
+def summed(values):
+    """Of 7 replicates, some with a realization more than others."""
+    key, time = np.divmod(np.arange(K * T), T)
+    total = PanelSums(S, 7, 0, T)
+    assert total.add(key, time, values, lambda k: k % 7)
+    return Sums(None, total.digest, Replicates(7), [], Tracks.empty(S))
+
+
+@given(st.integers(0, 2**32), st.sampled_from([10, 10**4, 10**7]))
+def test_means_of_whole_numbers_tell_their_sums(seed, most):
+    rng = np.random.default_rng(seed)
+    sums, number = rng.integers(-most, most, (500, 10)), rng.integers(1, 200, 500).astype(float)
+    means = sums / number[:, None]
+    found = lean.sums_of(means, number)
+    np.testing.assert_array_equal(found, sums)
+    assert lean.means_of(found, number).tobytes() == means.tobytes()
+
+
+@pytest.mark.parametrize("odd", [0.1, np.nan, np.inf, 2.0**40])
+def test_other_means_stay_what_they_are(odd):
+    means, number = np.ones((500, 10)), np.ones(500)
+    assert lean.sums_of(means, number) is not None
+    means[-1, -1] = odd
+    assert lean.sums_of(means, number) is None
+    assert lean.sums_of(np.ones((500, 10)), np.zeros(500)) is None
+
+
+@pytest.mark.parametrize("level", [0, 10**6])
+def test_sums_of_whole_counts_take_few_bytes_and_come_back_the_same(level):
+    values = level + np.random.default_rng(1).integers(0, 100, (K * T, S))
+    whole = summed(values)
+    encoded = SumsCoder().encode(whole)
+    means = sum(p.records.nbytes for p in whole.digest.profiles.values())
+    rest = len(SumsCoder().encode(summed(values + 0.1))) - means
+    assert len(encoded) - rest < means * (0.3 if level == 0 else 0.55)
+    assert SumsCoder().decode(encoded).digest.to_bytes() == whole.digest.to_bytes()
+
+
+def test_fractions_come_back_the_same():
+    sums = summed(np.random.default_rng(1).random((K * T, S)))
+    assert SumsCoder().decode(SumsCoder().encode(sums)).digest.to_bytes() == sums.digest.to_bytes()
+
+
+def test_sums_of_no_records_are_refused():
+    with pytest.raises(InputError, match="no records"):
+        lean.means_of(np.ones((2, 3)), np.array([1.0, 0.0]))
