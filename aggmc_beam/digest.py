@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import Any
@@ -206,10 +206,13 @@ class Digest:
     def to_bytes(self) -> bytes:
         return storage.pack(KIND, {"S": self.states}, self.to_arrays())
 
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Everything but the number of states, for `storage.pack`."""
+    def to_arrays(self, means: Sequence[np.ndarray] | None = None) -> dict[str, np.ndarray]:
+        """Everything but the number of states, for `storage.pack`; with `means` instead of the step means of
+        each profile, in the order of replicates."""
         parts = sorted(self.parts)
         steps = [self.profiles[r] for r in sorted(self.profiles)]
+        if means is not None:
+            steps = [replace(p, records=given) for p, given in zip(steps, means, strict=True)]
         return {
             **(pack_moments([self.parts[p] for p in parts]) if parts else {}),
             "parts": np.array(parts, np.int64).reshape(-1, 2),
@@ -219,7 +222,7 @@ class Digest:
             ).reshape(-1, 4),
             **{
                 f"profile_{name}": np.concatenate(
-                    [getattr(p, name) for p in [Profile.zero(self.states), *steps]]
+                    [getattr(p, name) for p in steps or [Profile.zero(self.states)]]
                 )
                 for name in PROFILE
             },

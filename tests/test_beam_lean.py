@@ -10,10 +10,18 @@ from aggmc_beam.beam.coders import SumsCoder
 from aggmc_beam.digest import Replicates
 from aggmc_beam.errors import InputError
 from aggmc_beam.panelsums import PanelSums
+from aggmc_beam.profile import Profile
 from aggmc_beam.saved import Sums
 from aggmc_beam.tracks import Tracks
 
 K, T, S = 110, 60, 10
+
+
+def profile(means, number):
+    n = len(number)
+    weight = np.column_stack([number] * 3)
+    none = np.zeros(0, np.int64)
+    return Profile(1, np.arange(n), weight.astype(np.int64), weight, means, none, means[:0])
 
 
 def summed(values):
@@ -29,18 +37,18 @@ def test_means_of_whole_numbers_tell_their_sums(seed, most):
     rng = np.random.default_rng(seed)
     sums, number = rng.integers(-most, most, (500, 10)), rng.integers(1, 200, 500).astype(float)
     means = sums / number[:, None]
-    found = lean.sums_of(means, number)
-    np.testing.assert_array_equal(found, sums)
-    assert lean.means_of(found, number).tobytes() == means.tobytes()
+    first, second = lean.sums_of([profile(means[:200], number[:200]), profile(means[200:], number[200:])])
+    np.testing.assert_array_equal(np.concatenate([first, second]), sums)
+    assert lean.means_of(first, number[:200]).tobytes() == means[:200].tobytes()
 
 
 @pytest.mark.parametrize("odd", [0.1, np.nan, np.inf, 2.0**40])
 def test_other_means_stay_what_they_are(odd):
     means, number = np.ones((500, 10)), np.ones(500)
-    assert lean.sums_of(means, number) is not None
+    assert lean.sums_of([profile(means, number)]) is not None
+    assert lean.sums_of([profile(means, 0 * number)]) is None
     means[-1, -1] = odd
-    assert lean.sums_of(means, number) is None
-    assert lean.sums_of(np.ones((500, 10)), np.zeros(500)) is None
+    assert lean.sums_of([profile(np.ones((500, 10)), number), profile(means, number)]) is None
 
 
 @pytest.mark.parametrize("level", [0, 10**6])

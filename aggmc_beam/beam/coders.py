@@ -25,6 +25,7 @@ BATCH, SUMS, SNAPSHOT, DELTA, REACH, RECORD, STATUS = 1, 2, 3, 4, 6, 7, 9
 COVERAGE, VERDICT = 10, 11
 _DIGEST = ("parts", "profiles", *(f"profile_{name}" for name in PROFILE))
 _MEANS, _WEIGHT = "profile_records", "profile_weight"
+_WIDE = {"i": np.int64, "f": np.float64}
 _MOMENTS = ("counts", "scalars", "means", "products")
 _TRACKS = ("covered", "open", "open_values", "open_weight")
 
@@ -103,11 +104,10 @@ class SumsCoder(_Coder):
             bool(value.digest.parts),
             value.population is not None,
         ]
-        digest, tracks = value.digest.to_arrays(), value.tracks.to_arrays()
-        sums = lean.sums_of(digest[_MEANS], digest[_WEIGHT][:, 0])
+        sums = lean.sums_of([profile for _, profile in sorted(value.digest.profiles.items())])
         if sums is not None:
-            digest[_MEANS] = sums
             meta.append(True)
+        digest, tracks = value.digest.to_arrays(sums), value.tracks.to_arrays()
         arrays = [digest[n] for n in _DIGEST] + [tracks[n] for n in _TRACKS]
         if value.digest.parts:
             arrays += [digest[n] for n in _MOMENTS]
@@ -116,11 +116,13 @@ class SumsCoder(_Coder):
         return codec.encode(SUMS, meta, *arrays)
 
     def decode(self, encoded: bytes) -> Sums:
-        (group, names, S, rule, has_parts, has_population, *is_lean), arrays = codec.decode(encoded, SUMS)
+        meta, arrays = codec.decode(encoded, SUMS, narrow=True)
+        group, names, S, rule, has_parts, has_population, *is_lean = meta
         population = arrays.pop() if has_population else None
         found = dict(zip([*_DIGEST, *_TRACKS, *(_MOMENTS if has_parts else ())], arrays, strict=True))
         if is_lean:
             found[_MEANS] = lean.means_of(found[_MEANS], found[_WEIGHT][:, 0])
+        found = {name: array.astype(_WIDE[array.dtype.kind], copy=False) for name, array in found.items()}
         tracks = Tracks.from_arrays(S, {n: found[n] for n in _TRACKS})
         return Sums(group, Digest.from_arrays(S, found), Replicates(*rule), names, tracks, population)
 

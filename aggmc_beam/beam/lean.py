@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from aggmc_beam.errors import InputError
+from aggmc_beam.profile import Profile
 
 #: Fewer values are not worth a look.
 MANY = 1 << 12
@@ -13,17 +16,22 @@ ROWS = 1 << 10
 _LIMIT = 2**31
 
 
-def sums_of(means: np.ndarray, number: np.ndarray) -> np.ndarray | None:
-    """The whole numbers [n, S] whose means over so many [n] these are, to the last bit; None if there are no
-    such, or the means are few.
+def sums_of(profiles: Sequence[Profile]) -> list[np.ndarray] | None:
+    """The whole numbers whose means over the records of each step the profiles hold, to the last bit; None if
+    not all means are such, or they are few."""
+    if sum(profile.records.size for profile in profiles) < MANY:
+        return None
+    found = []
+    for profile in profiles:
+        sums = _sums(profile.records, profile.weight[:, 0])
+        if sums is None:
+            return None
+        found.append(sums)
+    return found
 
-    >>> means = np.full((100, 50), 7 / 3)
-    >>> sums_of(means, np.full(100, 3.0))[0, :3]
-    array([7, 7, 7], dtype=int32)
-    >>> sums_of(means, np.full(100, 2.0)) is None
-    True
-    """
-    if means.size < MANY or not (number >= 1).all():
+
+def _sums(means: np.ndarray, number: np.ndarray) -> np.ndarray | None:
+    if not (number >= 1).all():
         return None
     found = np.empty(means.shape, np.int32)
     for start in range(0, len(means), ROWS):
@@ -36,7 +44,7 @@ def sums_of(means: np.ndarray, number: np.ndarray) -> np.ndarray | None:
 
 
 def means_of(sums: np.ndarray, number: np.ndarray) -> np.ndarray:
-    """The inverse of `sums_of`."""
+    """The means of sums [n, S] over so many records [n], as they were before `sums_of`."""
     if not (number >= 1).all():
         raise InputError("it has sums of no records")
     return np.asarray(sums / number[:, None])
