@@ -87,9 +87,11 @@ class Keys:
 
     def _of_whole(self, numbers: np.ndarray) -> np.ndarray | None:
         """As `of`, for whole numbers; None if not all realizations are such, or they lie too far apart."""
-        changed = numbers[1:] != numbers[:-1]
-        if np.count_nonzero(changed) > len(numbers) // 2:
+        low, high = int(numbers.min()), int(numbers.max())
+        if high - low < len(numbers):
+            # Near each other: a look at each is quicker than to search for stretches.
             return self._look_up_whole(numbers)
+        changed = numbers[1:] != numbers[:-1]
         heads = np.concatenate([[0], np.flatnonzero(changed) + 1])
         key = self._look_up_whole(numbers[heads])
         return None if key is None else np.repeat(key, np.diff(heads, append=len(numbers)))
