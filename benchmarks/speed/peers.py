@@ -20,7 +20,7 @@ def pandas_shift(path: str, states: list[str]) -> Sums:
 
 
 def plain_polars(path: str, states: list[str]) -> Sums:
-    """Sort, shift within each realization, keep the neighbours, one expression for each product."""
+    """Sort, shift within each realization, keep the neighbours, multiply as one matrix by another."""
     import polars as pl
 
     frame = pl.read_parquet(path).sort("realization", "time")
