@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from benchmarks.speed.data import Data
 from benchmarks.speed.harness import Bench, Contestant, Row, ratio
 
-SHAPES = ((1000, 1000, 10), (100_000, 10, 10), (1000, 1000, 100), (20_000, 10, 100), (100, 100, 1000))
+SHAPES = ((1000, 1000, 10), (100_000, 10, 10), (1000, 1000, 100), (100_000, 10, 100), (100, 100, 1000))
 FLOOR = {("sorted", 10): 1.10, ("sorted", 100): 1.15, ("shuffled", 10): 1.60, ("shuffled", 100): 1.25}
 PEERS = {"pandas groupby.shift": ("pandas_shift", 3), "a plain Polars script": ("plain_polars", 5),
          "Polars sort + deeptime partial_fit": ("polars_deeptime", 3)}  # fmt: skip
