@@ -37,7 +37,8 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table. `goal` is such as "<= 1.10"; without one the line is shown for information."""
+    """A line of the table. `goal` is such as "<= 1.10" or "9 to 11"; without one the line is shown for
+    information."""
 
     what: str
     case: str
@@ -52,8 +53,14 @@ class Row:
             return "WRONG"
         if self.goal is None:
             return ""
-        sign, bound = self.goal.split()[:2]
-        met = self.measured <= float(bound) if sign.startswith("<") else self.measured >= float(bound)
+        first, *_, last = self.goal.split()
+        bound = float(last)
+        if first.startswith("<"):
+            met = self.measured <= bound
+        elif first == ">=":
+            met = self.measured >= bound
+        else:
+            met = float(first) <= self.measured <= bound
         return "pass" if met else "MISS"
 
 
