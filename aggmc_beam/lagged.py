@@ -25,33 +25,32 @@ def fold_of(S: int) -> int:
     return 1 << min(4, max(1, WIDE // S).bit_length() - 1)
 
 
-def products(z: np.ndarray, fold: int, rows: int) -> list[np.ndarray] | None:
-    """The products within and between wide rows of lines [..., m, S], or None if some may not be exact in
-    single precision; `rows` of them at once are summed in it. `folded` makes lags of their sums."""
+def products(z: np.ndarray, fold: int, rows: int) -> np.ndarray | None:
+    """The products [..., 3, S, S] of lines [..., m, S] at lags 0 to 2, or None if some may not be exact in
+    single precision; `rows` wide rows at once are summed in it."""
     wide = z.reshape(*z.shape[:-2], -1, fold * z.shape[-1])
     within = gram(wide, rows)
     if within is None:
         return None
     if fold == 1:
-        return [within, *(_between(wide, wide[..., lag:, :], rows) for lag in range(1, LAGS + 1))]
+        later = [_between(wide, wide[..., lag:, :], rows) for lag in range(1, LAGS + 1)]
+        return np.stack([within, *later], -3)
     ends = LAGS * z.shape[-1]
-    return [within, _between(wide[..., -ends:], wide[..., 1:, :ends], rows)]
+    return _folded(within, _between(wide[..., -ends:], wide[..., 1:, :ends], rows), fold)
 
 
-def folded(found: list[np.ndarray], fold: int) -> list[np.ndarray]:
-    """The products [..., S, S] at lags 0 to 2, from sums [...] of what `products` gives."""
-    if fold == 1:
-        return found
-    before, S = found[0].shape[:-2], found[0].shape[-1] // fold
-    within = found[0].reshape(*before, fold, S, fold, S)
-    between = found[1].reshape(*before, LAGS, S, LAGS, S)
-    lags = [np.zeros((*before, S, S)) for _ in range(LAGS + 1)]
+def _folded(within: np.ndarray, between: np.ndarray, fold: int) -> np.ndarray:
+    """The products at lags 0 to 2 from those within wide rows, and between their ends."""
+    before, S = within.shape[:-2], within.shape[-1] // fold
+    within = within.reshape(*before, fold, S, fold, S)
+    between = between.reshape(*before, LAGS, S, LAGS, S)
+    lags = np.zeros((*before, LAGS + 1, S, S))
     for i in range(fold):
         for j in range(i, min(i + LAGS + 1, fold)):
-            lags[j - i] += within[..., i, :, j, :]
+            lags[..., j - i, :, :] += within[..., i, :, j, :]
     for i in range(LAGS):
         for j in range(i + 1):
-            lags[LAGS + j - i] += between[..., i, :, j, :]
+            lags[..., LAGS + j - i, :, :] += between[..., i, :, j, :]
     return lags
 
 

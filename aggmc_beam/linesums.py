@@ -13,11 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from aggmc_beam.lagged import gram, products
-from aggmc_beam.panel import Line, Lone
+from aggmc_beam.line import Line, Lone, Pick
+from aggmc_beam.native import compiled
 from aggmc_beam.paneldigest import NEIGHBOURS, Sums
 
 #: Fewer rows than these are not worth single precision.
 FEW = 64
+#: What compiled loops take.
+SHORT = (np.int16, np.int32)
 
 
 class LineSums(NamedTuple):
@@ -49,7 +52,7 @@ class LineSummer:
     def whole(self, lines: Sequence[Line], centres: Sequence[np.ndarray]) -> list[LineSums | None]:
         """The sums of whole numbers about whole centres; None for a line with fractions."""
         is_whole = lines[0].values.dtype.kind in "iu"
-        found = self._in_single(lines, centres) if is_whole else None
+        found = in_c(lines, centres) or self._in_single(lines, centres) if is_whole else None
         if found is not None:
             return list(found)
         z = self._filled(lines, centres, np.float64)
@@ -89,6 +92,23 @@ class LineSummer:
         return z
 
 
+def in_c(lines: Sequence[Line], centres: Sequence[np.ndarray]) -> list[LineSums] | None:
+    """The sums of whole numbers by compiled loops; None where there are none, or values are too large."""
+    one, S = lines[0], lines[0].values.shape[1]
+    if compiled is None or one.values.dtype not in SHORT:
+        return None
+    lags, last = np.empty((len(lines), 3, S, S)), np.empty((len(lines), 1, S, S))
+    by_step = np.empty((len(lines), one.steps, S))
+    for line, centre, *found in zip(lines, centres, lags, last, by_step, strict=True):
+        if not line.sum_in_c(centre.astype(np.int64), *found):
+            return None
+
+    def pick(places: np.ndarray) -> np.ndarray:
+        return np.asarray(one.values[one.records_at(places)] - centres[0])
+
+    return _made(lines, centres, lags, last[:, 0], by_step, pick)
+
+
 def _summed(
     lines: Sequence[Line], centres: Sequence[np.ndarray], z: np.ndarray, rows: int
 ) -> list[LineSums] | None:
@@ -97,14 +117,27 @@ def _summed(
     lags, last = products(z, one.fold, rows), gram(one.last(z), rows)
     if lags is None or last is None:
         return None
-    by_step, number = one.by_step(z)
-    lone = [one.lone(z, by_step, number, distance) for distance in NEIGHBOURS]
-    ends, numbers = _ends(by_step, number, lone)
+    return _made(lines, centres, lags, last, one.by_step(z), lambda places: z[0, places])
+
+
+def _made(
+    lines: Sequence[Line],
+    centres: Sequence[np.ndarray],
+    lags: np.ndarray,
+    last: np.ndarray,
+    by_step: np.ndarray,
+    pick: Pick,
+) -> list[LineSums]:
+    """What the products of lines and their sums by step tell. `pick` gives records, less the centre, at some
+    places of a line that is not full."""
+    one = lines[0]
+    lone = [one.lone(by_step, distance, pick) for distance in NEIGHBOURS]
+    ends, numbers = _ends(by_step, one.number, lone)
     return [
         LineSums(
-            Sums(centre, [lag[i] for lag in lags], last[i], ends[i], numbers),
+            Sums(centre, lags[i], last[i], ends[i], numbers),
             by_step[i],
-            number,
+            one.number,
             # A copy, as sums by step are added to.
             [Lone(step, sums[i].copy(), count) for step, sums, count in lone],
         )

@@ -10,23 +10,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-
-from aggmc_beam.lagged import SINGLE
-from aggmc_beam.profile import scattered
 
 #: Empty places after each realization: no pair at lag 2 reaches from one to the next.
 APART = 2
 #: Stretches of a column that are long enough to be copied one by one.
 LONG = 256
-#: Records of a realization whose mean becomes the centre of sums.
-SAMPLE = 256
-#: Values that are looked at and written while they are in a core's cache.
-CACHED = 1 << 16
 #: Places for each record, beyond which a panel is not worth its while.
 SPARSE = 8
+#: Places for each record, up to which records that come in another order are written to their places.
+FULL = 2
 
 Label = Callable[[np.ndarray], np.ndarray]
 
@@ -48,11 +43,15 @@ class Panel:
     """How many places each realization has, if all have the same number and the same first step; else 0."""
     row: np.ndarray | None = None
     head: np.ndarray | None = None
+    spot: np.ndarray | None = None
+    """If records are to be written to their places first: where each goes, or the first of as many records
+    as there are for each. Then `row` and `head` tell what is so once that is done."""
 
     @classmethod
-    def of(cls, key: np.ndarray, time: np.ndarray, label_of: Label) -> Panel | None:
-        """Of the records' realizations and steps [n]; None if records are repeated or lie too far apart."""
-        runs = _Runs.of(key)
+    def of(cls, key: np.ndarray, time: np.ndarray, label_of: Label, heads: np.ndarray | None) -> Panel | None:
+        """Of the records' realizations and steps [n]; None if records are repeated or lie too far apart.
+        `heads` tells where stretches of equal keys begin, if there are such."""
+        runs = None if heads is None else _Runs.of(key, heads)
         if runs is None:
             return cls._of_scattered(key, time, label_of)
         steps = len(key) // len(runs.key)
@@ -81,12 +80,12 @@ class Panel:
         keys = np.flatnonzero(met) + base
         if steps * len(keys) > SPARSE * len(key):
             by = np.lexsort((time, key))
-            panel = cls.of(key[by], time[by], label_of)
+            panel = cls.of(key[by], time[by], label_of, np.flatnonzero(np.diff(key[by], prepend=base - 1)))
             return None if panel is None else replace(panel, row=np.append(by, -1)[panel.rows()], head=None)
         _, panel = cls._over(keys, np.full_like(keys, low), np.full_like(keys, steps), label_of)
         start = np.zeros(int(keys[-1]) - base + 1, np.int64)
         start[panel.key - base] = panel.place[:-1] - low
-        return panel._with_records(start[number] + time)
+        return panel._with_scattered(start[number] + time)
 
     @classmethod
     def _over(
@@ -102,11 +101,31 @@ class Panel:
 
     def _with_records(self, at: np.ndarray) -> Panel | None:
         """With records at these places, or None if two have the same."""
-        # Half of the bytes where it can be: places are met at random.
-        number = np.arange(len(at), dtype=np.int32 if len(at) < 1 << 31 else np.int64)
-        row: np.ndarray = np.full_like(number, -1, shape=int(self.place[-1]))
+        number = _numbers(len(at))
+        row: np.ndarray = np.full_like(number, -1, shape=self.places)
         row[at] = number
         return replace(self, row=row) if np.count_nonzero(row >= 0) == len(at) else None
+
+    def _with_scattered(self, at: np.ndarray) -> Panel | None:
+        """The same of records in any order."""
+        if self.places > FULL * len(at):
+            return self._with_records(at)
+        there = np.zeros(self.places, bool)
+        there[at] = True
+        if np.count_nonzero(there) < len(at):
+            return None
+        if len(at) == len(self.key) * (self.width - APART):
+            return replace(self, head=self.place[:-1], spot=at)
+        return replace(self, row=np.where(there, _numbers(self.places), -1), spot=at)
+
+    def dealt(self) -> Panel:
+        """The same with realizations, none of whose records are missing, to be written to their places."""
+        assert self.head is not None
+        return replace(self, head=self.place[:-1], spot=self.place[np.argsort(self.head)])
+
+    @property
+    def places(self) -> int:
+        return int(self.place[-1])
 
     @cached_property
     def is_full(self) -> bool:
@@ -171,6 +190,11 @@ class Panel:
         return np.flatnonzero(here & ~before), np.flatnonzero(here & ~after), near
 
 
+def _numbers(n: int) -> np.ndarray:
+    """0 ... n - 1, in half of the bytes where that can be: they are met at random."""
+    return np.arange(n, dtype=np.int32 if n < 1 << 31 else np.int64)
+
+
 class _Runs(NamedTuple):
     """Stretches of records of one realization: its key, the first record, how many there are."""
 
@@ -179,189 +203,16 @@ class _Runs(NamedTuple):
     length: np.ndarray
 
     @classmethod
-    def of(cls, key: np.ndarray) -> _Runs | None:
+    def of(cls, key: np.ndarray, head: np.ndarray) -> _Runs | None:
         """The stretches of all realizations; None if one has several."""
-        base, changed = int(key.min()), key[1:] != key[:-1]
-        if np.count_nonzero(changed) > int(key.max()) - base:
+        keys = key[head]
+        base = int(keys.min())
+        if len(keys) > int(keys.max()) - base + 1 or np.bincount(keys - base).max() > 1:
             return None
-        head = np.concatenate([[0], np.flatnonzero(changed) + 1])
-        if np.bincount(key[head] - base).max() > 1:
-            return None
-        return cls(key[head], head, np.diff(head, append=len(key)))
+        return cls(keys, head, np.diff(head, append=len(key)))
 
     def is_full(self, time: np.ndarray, steps: int) -> bool:
         """Whether all realizations have the same `steps`, in order."""
         if not (self.length == steps).all():
             return False
         return bool((time.reshape(-1, steps) == np.arange(time[0], time[0] + steps)).all())
-
-
-class Lone(NamedTuple):
-    """By step, sums [..., m, S] and numbers [m] of the records without a neighbour."""
-
-    step: np.ndarray
-    sums: np.ndarray
-    number: np.ndarray
-
-
-class Line:
-    """The realizations a ... b - 1 of a panel, and the values [n, S] of its records.
-
-    `fold` places are one row of a wide matrix, so lines are filled up to a multiple of it. Lines are alike if
-    no record is missing and they have as many realizations. Of such, what one tells of z [lines, m, S] is
-    told of each of them; else z must have been filled by this line alone."""
-
-    def __init__(self, panel: Panel, values: np.ndarray, a: int, b: int, fold: int) -> None:
-        self.panel, self.values, self.a, self.b, self.fold = panel, values, a, b, fold
-        self.length = int(panel.place[b] - panel.place[a])
-        self.first = int(panel.first[a] if panel.width else panel.first[a:b].min())
-
-    @cached_property
-    def rows(self) -> np.ndarray:
-        return self.panel.rows(self.a, self.b)
-
-    @cached_property
-    def there(self) -> np.ndarray:
-        """Whether there is a record at each place, with two empty places more at either end."""
-        there = np.zeros(self.length + 2 * APART, bool)
-        np.greater_equal(self.rows, 0, out=there[APART:-APART])
-        return there
-
-    @cached_property
-    def _steps(self) -> np.ndarray:
-        """The step of each place, from the first one of all."""
-        return np.asarray(self.panel.steps(self.a, self.b) - self.first)
-
-    def centre(self) -> np.ndarray:
-        """The mean [S] of the first records, at whole numbers."""
-        if self.panel.head is not None:
-            head = int(self.panel.head[self.a])
-            some = self.values[head : head + min(self.panel.width - APART, SAMPLE)]
-        else:
-            rows = self.panel.rows(self.a, self.a + 1)
-            some = self.values[rows[rows >= 0][:SAMPLE]]
-        return np.asarray(np.rint(np.add.reduce(some, 0, np.float64) / len(some)))
-
-    def fill(self, centre: np.ndarray, z: np.ndarray) -> None:
-        """Write the records less the centre into z [m, S], and zeros where there is none."""
-        S, length = len(centre), self.length
-        # Near such a centre values are exact in single precision too, so they are converted only once.
-        near = np.abs(centre).max(initial=0) < SINGLE / 2
-        if self.panel.head is None:
-            places, taken = z[:length], np.take(self.values, self.rows, axis=0, mode="clip")
-        else:
-            places, taken = self._shaped(z)[:, :-APART], self._realizations()
-        places[:] = taken if near else taken - centre
-        if near:
-            # Wide rows, as short ones are subtracted from slowly.
-            wide = z.reshape(-1, self.fold * S)
-            wide -= np.concatenate([centre.astype(z.dtype)] * self.fold)
-        if self.panel.is_full:
-            self._shaped(z)[:, -APART:] = 0
-        else:
-            z[np.flatnonzero(self.rows < 0)] = 0
-        z[length:] = 0
-
-    def _shaped(self, z: np.ndarray) -> np.ndarray:
-        """[..., realizations, places of each, S], where all have as many."""
-        return z[..., : self.length, :].reshape(*z.shape[:-2], self.b - self.a, self.panel.width, z.shape[-1])
-
-    def _realizations(self) -> np.ndarray:
-        """[realizations, T, S]: the values, where records are by realization and step and none is missing."""
-        assert self.panel.head is not None
-        T, S = self.panel.width - APART, self.values.shape[1]
-        which = self.panel.head[self.a : self.b] // T
-        apart = int(which[1] - which[0]) if len(which) > 1 else 1
-        shaped = self.values.reshape(-1, T, S)
-        # Most of the time realizations are dealt out in turn, so those of a line are evenly spaced.
-        if apart > 0 and (which[1:] - which[:-1] == apart).all():
-            return shaped[int(which[0]) : int(which[-1]) + 1 : apart]
-        return np.take(shaped, which, axis=0, mode="clip")
-
-    def by_step(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The sums [lines, m, S] of records by step from `first` on, and their numbers [m]."""
-        if not self.panel.width:
-            found = self._sums_at(z, self.there[APART:-APART])
-            return found.sums, found.number
-        count, width, steps = self.b - self.a, self.panel.width, self.panel.width - APART
-        # Whose products are exact in single precision, that many can be summed in it too.
-        ones = np.ones(count, z.dtype if count < 4096 else np.float64)
-        sums = ones @ self._shaped(z).reshape(len(z), count, -1)
-        sums = sums.reshape(len(z), width, -1)[:, :steps].astype(np.float64)
-        if self.panel.is_full:
-            return sums, np.full(steps, float(count))
-        return sums, self.there[APART:-APART].reshape(count, width)[:, :steps].sum(0, dtype=np.float64)
-
-    def _sums_at(self, z: np.ndarray, chosen: np.ndarray) -> Lone:
-        """The sums of the chosen records by step, from the first step on."""
-        places = np.flatnonzero(chosen)
-        step, m = self._steps[places], int(self._steps.max()) + 1 - APART
-        sums = scattered(step, np.asarray(z[0, places], np.float64), m)
-        return Lone(np.arange(m), sums[None], np.bincount(step, minlength=m).astype(np.float64))
-
-    def _alone(self, distance: int) -> np.ndarray:
-        """Whether there is a record at each place and none so many places away."""
-        start = APART + distance
-        return np.asarray(self.there[APART:-APART] & ~self.there[start : start + self.length])
-
-    def lone(self, z: np.ndarray, sums: np.ndarray, number: np.ndarray, distance: int) -> Lone:
-        """The sums [lines, k, S] of records without one so many steps away, given those of all by step."""
-        if self.panel.is_full:
-            m = len(number)
-            a, b = (max(m - distance, 0), m) if distance > 0 else (0, min(-distance, m))
-            return Lone(np.arange(a, b), sums[:, a:b], number[a:b])
-        alone = self._alone(distance)
-        found = np.bincount(self._steps[alone], minlength=len(number))
-        at = np.flatnonzero(found)
-        if np.array_equal(found[at], number[at]):
-            return Lone(at, sums[:, at], number[at])
-        of_alone = self._sums_at(z, alone)
-        return Lone(at, of_alone.sums[:, at], of_alone.number[at])
-
-    def last(self, z: np.ndarray) -> np.ndarray:
-        """The records [lines, k, S] without a next one."""
-        if self.panel.is_full:
-            return np.asarray(self._shaped(z)[..., -APART - 1, :])
-        return np.asarray(z[:, self._alone(1).nonzero()[0]])
-
-
-#: Writes values as a type, checked against its limits unless they are None; None if some are beyond.
-Write = Callable[[np.dtype[Any], tuple[int, int] | None], np.ndarray | None]
-
-
-def narrowest(dtype: np.dtype[Any], write: Write) -> np.ndarray:
-    """What is written as the type of fewest bytes that holds whole numbers of a type."""
-    for fewer in (np.dtype(np.int16), np.dtype(np.int32)):
-        if fewer.itemsize < dtype.itemsize:
-            limits = np.iinfo(fewer)
-            found = write(fewer, (int(limits.min), int(limits.max)))
-            if found is not None:
-                return found
-    found = write(dtype, None)
-    assert found is not None
-    return found
-
-
-def compact(values: np.ndarray, over: Any = map) -> np.ndarray:
-    """The same values [n, S] row by row and in few bytes, to be picked from at random. `over` is a map."""
-    rows = max(1, CACHED // values.shape[1])
-
-    def written(dtype: np.dtype[Any], limits: tuple[int, int] | None) -> np.ndarray | None:
-        if dtype == values.dtype and values.flags.c_contiguous:
-            return values
-        out = np.empty(values.shape, dtype)
-
-        def write(start: int) -> bool:
-            part = values[start : start + rows]
-            if limits is not None and (part.min() < limits[0] or part.max() > limits[1]):
-                return False
-            out[start : start + rows] = part
-            return True
-
-        return out if all(over(write, range(0, len(values), rows))) else None
-
-    if values.dtype.kind in "iu":
-        return narrowest(values.dtype, written)
-    found = written(values.dtype, None)
-    assert found is not None
-    return found

@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from aggmc_beam.lagged import fold_of, folded
+from aggmc_beam.line import Lone
 from aggmc_beam.moments import CoMoment, Counts, Moments
-from aggmc_beam.panel import Lone
 from aggmc_beam.profile import SHIFT, Profile, end_at, scattered
 
 #: Where the neighbours are that make a record the left or right end of a pair at lag 1, and at lag 2.
@@ -23,32 +22,27 @@ POOL = 32
 
 
 class Sums(NamedTuple):
-    """Sums about a centre [S]: `lags` as `products` finds them; `last` [S, S], the products of records
+    """Sums about a centre [S]: `lags` [3, S, S], the products at lags 0 to 2; `last` [S, S], those of records
     without a next one with themselves; `ends` [5, S], sums of all records and of those that are left and
     right ends of pairs at lag 1 and lag 2, and their `number` [5]."""
 
     centre: np.ndarray
-    lags: list[np.ndarray]
+    lags: np.ndarray
     last: np.ndarray
     ends: np.ndarray
     number: np.ndarray
 
     def __add__(self, other: Sums) -> Sums:  # type: ignore[override]
-        """Of both, about the same centre. Changes the lags of the other."""
-        for mine, more in zip(self.lags, other.lags, strict=True):
-            more += mine
-        last, ends, number = self.last + other.last, self.ends + other.ends, self.number + other.number
-        return Sums(self.centre, other.lags, last, ends, number)
+        """Of both, about the same centre."""
+        return Sums(self.centre, *(a + b for a, b in zip(self[1:], other[1:], strict=True)))
 
 
 def moments_of(found: Sequence[Sums]) -> list[Moments]:
     """The moments that each of these sums tell, without counts."""
     if not found:
         return []
-    centre, last, ends, number = (_stacked([getattr(s, name) for s in found])
-                                  for name in ("centre", "last", "ends", "number"))  # fmt: skip
-    lags = [_stacked([s.lags[i] for s in found]) for i in range(len(found[0].lags))]
-    zero, one, two = folded(lags, fold_of(centre.shape[1]))
+    centre, lags, last, ends, number = (_stacked(list(parts)) for parts in zip(*found, strict=True))
+    zero, one, two = (lags[:, lag] for lag in range(3))
     kinds = (0, 0, zero), (1, 2, one), (3, 4, two), (1, 1, zero - last)
     whole = np.rint(number).astype(np.int64)
     parts = [

@@ -18,11 +18,16 @@ import numpy as np
 
 from aggmc_beam.digest import Digest
 from aggmc_beam.lagged import DOUBLE, fold_of
+from aggmc_beam.layout import laid_out
+from aggmc_beam.line import Line
 from aggmc_beam.linesums import LineSummer, LineSums
 from aggmc_beam.moments import PARTS, Counts, Moments
-from aggmc_beam.panel import APART, Label, Line, Panel, compact
+from aggmc_beam.narrow import compact, narrowed
+from aggmc_beam.native import compiled
+from aggmc_beam.panel import APART, Label, Panel
 from aggmc_beam.paneldigest import StepSums, Sums, moments_of, profiles_of
 from aggmc_beam.profile import Profile
+from aggmc_beam.stretches import heads_of
 from aggmc_beam.tracks import Tracks
 
 #: Values that are multiplied at once, if realizations are not longer: near what stays in a core's cache, and
@@ -67,25 +72,36 @@ class PanelSums:
         self._latest: tuple[Panel, np.ndarray] | None = None
         self._summer = LineSummer(self.states)
 
-    def add(self, key: np.ndarray, time: np.ndarray, values: np.ndarray, label_of: Label) -> bool:
+    def add(
+        self,
+        key: np.ndarray,
+        time: np.ndarray,
+        values: np.ndarray,
+        label_of: Label,
+        heads: np.ndarray | None = None,
+    ) -> bool:
         """Take records [n] of realizations with higher keys than all before, or do nothing and return False
         if some are repeated, have too many gaps, or lie outside of the steps. `label_of` gives the labels of
-        keys. Values [n, S] must not change afterwards."""
-        low, high = int(time.min()), int(time.max())
-        if key.min() <= self.last or low < self.start or high >= self.start + self.steps:
+        keys; `heads` are those of `heads_of`, if they are known. Values [n, S] must not change afterwards."""
+        panel = Panel.of(key, time, label_of, heads_of(key) if heads is None else heads)
+        if panel is None or not self._is_next(panel):
             return False
-        panel = Panel.of(key, time - self.start if self.start else time, label_of)
-        if panel is None:
-            return False
+        panel = replace(panel, first=panel.first - self.start)
         over = self.map if values.size >= MANY else map
-        values = values if panel.copies(values) else compact(values, over)
-
+        panel, values = _ready(panel, values, over)
         for _ in over(partial(self._take, panel, values), self._batches(panel)):
             pass
-        self.last = int(key.max())
+        self.last = int(panel.key.max())
         self._remember()
         self._latest = panel, values
         return True
+
+    def _is_next(self, panel: Panel) -> bool:
+        """Whether a panel has no realization of before, and no other steps than these."""
+        end = int((panel.first + np.diff(panel.place)).max()) - APART
+        return bool(
+            panel.key.min() > self.last and panel.first.min() >= self.start and end <= self.start + self.steps
+        )
 
     def _batches(self, panel: Panel) -> list[list[Span]]:
         """The spans of a panel, those that are alike together, as long as they have `BLOCK` values."""
@@ -155,6 +171,20 @@ class PanelSums:
         if self._latest is not None:
             self._tracks.append(_tracks(*self._latest, self.start))
             self._latest = None
+
+
+def _ready(panel: Panel, values: np.ndarray, over: Map) -> tuple[Panel, np.ndarray]:
+    """The same values where they are quick to read, and a panel that tells where that is."""
+    in_c = compiled is not None and values.dtype.kind in "iu"
+    if in_c:
+        # At least the 16 bits that compiled loops take.
+        short = values.dtype == np.int8
+        values = values.astype(np.int16, order="K") if short else narrowed(values, over)
+    if panel.head is not None and panel.spot is None and not panel.copies(values):
+        panel = panel.dealt()
+    if panel.spot is not None:
+        return replace(panel, spot=None), laid_out(values, panel.spot, panel.places, over)
+    return panel, values if in_c or panel.head is not None else compact(values, over)
 
 
 @dataclass

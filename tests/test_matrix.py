@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from loops import ROADS
 
 from aggmc_beam.local import matrix
 from aggmc_beam.local.matrix import of_lists, of_rows, side_by_side
@@ -28,22 +29,23 @@ def numbers(n, largest, seed=0):
     return found
 
 
+@pytest.mark.parametrize("road", ROADS)
 @pytest.mark.parametrize("over", [map, on_all_cores], ids=["map", "threads"])
 @pytest.mark.parametrize("kind", list(MOST))
 @pytest.mark.parametrize("side", [1, -1], ids=["largest", "smallest"])
 @given(cuts=st.lists(st.integers(0, 50), max_size=3), other=st.lists(st.integers(0, 50), max_size=2))
-def test_all_layouts_give_the_same_numbers_in_the_fewest_bytes(over, kind, side, cuts, other):
+def test_all_layouts_give_the_same_numbers_in_the_fewest_bytes(road, over, kind, side, cuts, other):
     y = numbers(50, MOST[kind] if side > 0 else -MOST[kind] - 1)
     columns = [cut(pl.Series(f"s{i}", y[:, i]), other if i else cuts) for i in range(3)]
     lists = pl.Series("counts", y).cast(pl.List(pl.Int64))
-    for found in (
-        side_by_side(pl.DataFrame(columns), ["s0", "s1", "s2"], over),
-        of_lists(cut(lists, cuts), 3, over),
-        of_rows(cut(pl.Series("count", y.ravel()), cuts), 3, over),
-    ):
+    with ROADS[road]():
+        by_column = side_by_side(pl.DataFrame(columns), ["s0", "s1", "s2"], over)
+        by_list = of_lists(cut(lists, cuts), 3, over)
+        by_row = of_rows(cut(pl.Series("count", y.ravel()), cuts), 3, over)
+    for found in (by_column, by_list, by_row):
         np.testing.assert_array_equal(found, y)
         assert found.dtype == kind
-        assert found.flags.c_contiguous
+        assert found.flags.c_contiguous or found.flags.f_contiguous
 
 
 def test_long_columns_are_written_piece_by_piece(monkeypatch):

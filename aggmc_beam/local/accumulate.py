@@ -148,7 +148,8 @@ class Accumulator:
         """Take records on the fast road, or leave it and return False."""
         assert self.panel is not None
         self._populations(records)
-        if not len(records.key) or self.panel.add(records.key, records.time, records.counts, self._labels):
+        taken = records.key, records.time, records.counts, self._labels
+        if not len(records.key) or self.panel.add(*taken, records.heads):
             self.kept += len(records.key)
             self.used += records.all_rows
             return True

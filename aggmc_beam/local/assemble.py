@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from aggmc_beam.local.sources import BROKEN, ROW
 from aggmc_beam.local.tidy import COUNT, FILE, KEY, POPULATION, STATE, TIME, VALUES, name_of, value_columns
 from aggmc_beam.panelsums import Map
 from aggmc_beam.records import MAX_COUNT, Schema, good_rows
+from aggmc_beam.stretches import heads_of
 
 SPOILED = "another row of its record cannot be used, so the record is not"
 INCOMPLETE = "its record has no row for some state, and input.absent is missing"
@@ -62,6 +64,11 @@ class Records:
         # Much faster than counts[at] where a record is one stretch of memory.
         counts = np.take(self.counts, at, axis=0) if self.counts.flags.c_contiguous else self.counts[at]
         return Records(self.key[at], self.time[at], counts, population, self.place[at], rows)
+
+    @cached_property
+    def heads(self) -> np.ndarray | None:
+        """Where stretches of records of one realization begin, if there are such."""
+        return heads_of(self.key)
 
     @property
     def all_rows(self) -> int:

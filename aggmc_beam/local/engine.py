@@ -28,8 +28,8 @@ from aggmc_beam.local.threads import spread
 from aggmc_beam.local.tidy import FILE, KEY, TIME, group_columns, tidy
 from aggmc_beam.local.unchanged import Stamp, check_unchanged, stamps
 from aggmc_beam.moments import Counts
+from aggmc_beam.narrow import compact
 from aggmc_beam.noise import Exact
-from aggmc_beam.panel import compact
 from aggmc_beam.panelsums import Map
 from aggmc_beam.prepare import Preparation
 from aggmc_beam.records import Clock, Schema
@@ -224,7 +224,7 @@ def _sum_records(plan: Plan, records: Records, rows: int, total: Accumulator, th
     """Add the records of all rows, in one go where that is possible; whether they had to be sorted."""
     config = plan.config
     check_rejected(total.refused.number, rows, config.max_rejected)
-    extents = extents_of(total.keys, records.key, records.time)
+    extents = extents_of(total.keys, records.key, records.time, records.heads)
     total.add_groups(extents, config.uncertainty.replicates, config.uncertainty.block)
     total.expect_panel(extents, threads)
     if total.panel is not None and total.take_panel(records):

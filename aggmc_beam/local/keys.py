@@ -9,6 +9,7 @@ import polars as pl
 
 from aggmc_beam.local.tidy import KEY
 from aggmc_beam.records import realization_number
+from aggmc_beam.stretches import heads_of
 
 Group = tuple[str, ...]
 
@@ -87,14 +88,13 @@ class Keys:
 
     def _of_whole(self, numbers: np.ndarray) -> np.ndarray | None:
         """As `of`, for whole numbers; None if not all realizations are such, or they lie too far apart."""
-        low, high = int(numbers.min()), int(numbers.max())
-        if high - low < len(numbers):
-            # Near each other: a look at each is quicker than to search for stretches.
+        heads = heads_of(numbers)
+        if heads is None:
             return self._look_up_whole(numbers)
-        changed = numbers[1:] != numbers[:-1]
-        heads = np.concatenate([[0], np.flatnonzero(changed) + 1])
         key = self._look_up_whole(numbers[heads])
-        return None if key is None else np.repeat(key, np.diff(heads, append=len(numbers)))
+        if key is None or not np.array_equal(key, numbers[heads]):
+            return None if key is None else np.repeat(key, np.diff(heads, append=len(numbers)))
+        return numbers.astype(np.int64, copy=False)
 
     def _look_up(self, columns: pl.DataFrame) -> np.ndarray:
         names = columns.columns

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from aggmc_beam.panel import narrowest
+from aggmc_beam.narrow import fitted, narrowest
+from aggmc_beam.native import compiled
 from aggmc_beam.panelsums import Map
 
-#: Up to so many columns are made compact as they are copied, which is quick only for a few.
+#: Without compiled loops, up to so many columns are made compact as they are copied.
 NARROW = 32
 #: Values of a column that are written at once: enough for threads not to wait for each other.
 PIECE = 1 << 16
@@ -24,14 +25,24 @@ Piece = tuple[Any, np.ndarray]
 
 
 def side_by_side(frame: pl.DataFrame, columns: list[str], over: Map = map) -> np.ndarray:
-    """The values of several columns, NaN for nulls. Many columns stay as they are.
+    """The values of several columns, NaN for nulls.
 
     >>> found = side_by_side(pl.DataFrame({"a": [1, 2], "b": [3, 40_000]}), ["a", "b"])
     >>> found.tolist(), found.dtype.name
     ([[1, 3], [2, 40000]], 'int32')
     """
     found = frame.select(columns)
-    if len(columns) > NARROW or not all(_is_whole(column) for column in found):
+    if not all(_is_whole(column) for column in found):
+        return found.to_numpy()
+    if compiled is not None:
+        # Column by column, as they are summed.
+        blocks = [
+            [(np.s_[i, start : start + len(part)], part)]
+            for i, column in enumerate(found)
+            for start, part in _parts(_arrays(column), PIECE)
+        ]
+        return _written(found.shape[::-1], blocks, over).T
+    if len(columns) > NARROW:
         return found.to_numpy()
     found = found if len({tuple(column.chunk_lengths()) for column in found}) == 1 else found.rechunk()
     blocks = [
@@ -96,14 +107,15 @@ def _joined(shape: tuple[int, ...], arrays: list[np.ndarray], most: int, over: M
 def _written(shape: tuple[int, ...], blocks: list[list[Piece]], over: Map) -> np.ndarray:
     """All pieces of all blocks where they belong, in as few bytes as hold them."""
 
-    def written(dtype: np.dtype[Any], limits: tuple[int, int] | None) -> np.ndarray | None:
+    def written(dtype: np.dtype[Any], checked: bool) -> np.ndarray | None:
         out = np.empty(shape, dtype)
 
         def write(block: list[Piece]) -> bool:
             for place, part in block:
-                if limits is not None and (part.min() < limits[0] or part.max() > limits[1]):
+                if not checked:
+                    out[place] = part
+                elif not fitted(part, out[place]):
                     return False
-                out[place] = part
             return True
 
         return out if all(over(write, blocks)) else None

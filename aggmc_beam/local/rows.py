@@ -16,7 +16,7 @@ from aggmc_beam.local.assemble import Places, Records
 from aggmc_beam.local.sources import Source
 from aggmc_beam.local.survey import Table, batches
 from aggmc_beam.local.tidy import KEY
-from aggmc_beam.panel import compact
+from aggmc_beam.narrow import compact
 
 #: Input of at most this many values, or bytes of text, is read once and kept.
 FEW_VALUES, FEW_BYTES = 1 << 26, 1 << 28

@@ -102,12 +102,14 @@ def _extents(keys: Keys, first: np.ndarray, last: np.ndarray) -> dict[Group, Ext
     return found
 
 
-def extents_of(keys: Keys, key: np.ndarray, time: np.ndarray) -> dict[Group, Extent]:
-    """How much each group holds of these records."""
+def extents_of(
+    keys: Keys, key: np.ndarray, time: np.ndarray, heads: np.ndarray | None
+) -> dict[Group, Extent]:
+    """How much each group holds of these records; `heads` tells where stretches of equal keys begin."""
     if not len(key):
         return {}
     there = np.zeros(len(keys), bool)
-    there[key] = True
+    there[key if heads is None else key[heads]] = True
     if len(keys.groups) == 1:
         return {keys.groups[0]: Extent(int(there.sum()), int(time.min()), int(time.max()))}
     group = keys.group

@@ -1,0 +1,186 @@
+"""A line: some realizations of a panel, what is multiplied and added up of them, and what that tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from aggmc_beam.lagged import SINGLE
+from aggmc_beam.native import compiled
+from aggmc_beam.panel import APART, Panel
+from aggmc_beam.profile import scattered
+
+#: Records of a realization whose mean becomes the centre of sums.
+SAMPLE = 256
+
+#: Gives the values at some places.
+Pick = Callable[[np.ndarray], np.ndarray]
+
+
+class Lone(NamedTuple):
+    """By step, sums [..., m, S] and numbers [m] of the records without a neighbour."""
+
+    step: np.ndarray
+    sums: np.ndarray
+    number: np.ndarray
+
+
+class Line:
+    """The realizations a ... b - 1 of a panel, and the values [n, S] of its records.
+
+    `fold` places are one row of a wide matrix, so lines are filled up to a multiple of it. Lines are alike if
+    no record is missing and they have as many realizations. Of such, what one tells of z [lines, m, S] is
+    told of each of them; else z must have been filled by this line alone."""
+
+    def __init__(self, panel: Panel, values: np.ndarray, a: int, b: int, fold: int) -> None:
+        self.panel, self.values, self.a, self.b, self.fold = panel, values, a, b, fold
+        self.length = int(panel.place[b] - panel.place[a])
+        self.first = int(panel.first[a] if panel.width else panel.first[a:b].min())
+
+    @cached_property
+    def rows(self) -> np.ndarray:
+        return self.panel.rows(self.a, self.b)
+
+    @cached_property
+    def there(self) -> np.ndarray:
+        """Whether there is a record at each place, with two empty places more at either end."""
+        there = np.zeros(self.length + 2 * APART, bool)
+        np.greater_equal(self.rows, 0, out=there[APART:-APART])
+        return there
+
+    @cached_property
+    def _steps(self) -> np.ndarray:
+        """The step of each place, from the first one of all."""
+        return np.asarray(self.panel.steps(self.a, self.b) - self.first)
+
+    def centre(self) -> np.ndarray:
+        """The mean [S] of the first records, at whole numbers."""
+        if self.panel.head is not None:
+            head = int(self.panel.head[self.a])
+            some = self.values[head : head + min(self.panel.width - APART, SAMPLE)]
+        else:
+            rows = self.panel.rows(self.a, self.a + 1)
+            some = self.values[rows[rows >= 0][:SAMPLE]]
+        return np.asarray(np.rint(np.add.reduce(some, 0, np.float64) / len(some)))
+
+    def fill(self, centre: np.ndarray, z: np.ndarray) -> None:
+        """Write the records less the centre into z [m, S], and zeros where there is none."""
+        S, length = len(centre), self.length
+        # Near such a centre values are exact in single precision too, so they are converted only once.
+        near = np.abs(centre).max(initial=0) < SINGLE / 2
+        if self.panel.head is None:
+            places, taken = z[:length], np.take(self.values, self.rows, axis=0, mode="clip")
+        else:
+            places, taken = self._shaped(z)[:, :-APART], self._realizations()
+        places[:] = taken if near else taken - centre
+        if near:
+            # Wide rows, as short ones are subtracted from slowly.
+            wide = z.reshape(-1, self.fold * S)
+            wide -= np.concatenate([centre.astype(z.dtype)] * self.fold)
+        if self.panel.is_full:
+            self._shaped(z)[:, -APART:] = 0
+        else:
+            z[np.flatnonzero(self.rows < 0)] = 0
+        z[length:] = 0
+
+    def _shaped(self, z: np.ndarray) -> np.ndarray:
+        """[..., realizations, places of each, S], where all have as many."""
+        return z[..., : self.length, :].reshape(*z.shape[:-2], self.b - self.a, self.panel.width, z.shape[-1])
+
+    def _realizations(self) -> np.ndarray:
+        """[realizations, T, S]: the values, where records are by realization and step and none is missing."""
+        assert self.panel.head is not None
+        # If records were laid out, there are empty places too.
+        each, S = len(self.values) // len(self.panel.key), self.values.shape[1]
+        which = self.panel.head[self.a : self.b] // each
+        apart = int(which[1] - which[0]) if len(which) > 1 else 1
+        shaped = self.values.reshape(-1, each, S)[:, : self.steps]
+        # Most of the time realizations are dealt out in turn, so those of a line are evenly spaced.
+        if apart > 0 and (which[1:] - which[:-1] == apart).all():
+            return shaped[int(which[0]) : int(which[-1]) + 1 : apart]
+        return np.take(shaped, which, axis=0, mode="clip")
+
+    @property
+    def steps(self) -> int:
+        """How many steps the records may span."""
+        return self.panel.width - APART if self.panel.width else int(self._steps.max()) + 1 - APART
+
+    @cached_property
+    def number(self) -> np.ndarray:
+        """The number of records at each step from `first` on."""
+        if self.panel.is_full:
+            return np.full(self.steps, float(self.b - self.a))
+        return self._number_of(self.there[APART:-APART])
+
+    def by_step(self, z: np.ndarray) -> np.ndarray:
+        """The sums [lines, m, S] of records by step from `first` on."""
+        if not self.panel.width:
+            return self._sums_at(self.there[APART:-APART], lambda places: z[0, places])[None]
+        count = self.b - self.a
+        # Whose products are exact in single precision, that many can be summed in it too.
+        ones = np.ones(count, z.dtype if count < 4096 else np.float64)
+        sums = ones @ self._shaped(z).reshape(len(z), count, -1)
+        return np.asarray(sums.reshape(len(z), self.panel.width, -1)[:, : self.steps], np.float64)
+
+    def _number_of(self, chosen: np.ndarray) -> np.ndarray:
+        return np.bincount(self._steps[chosen], minlength=self.steps).astype(np.float64)
+
+    def _sums_at(self, chosen: np.ndarray, pick: Pick) -> np.ndarray:
+        """The sums [m, S] of the chosen records by step."""
+        places = np.flatnonzero(chosen)
+        return scattered(self._steps[places], np.asarray(pick(places), np.float64), self.steps)
+
+    def _alone(self, distance: int) -> np.ndarray:
+        """Whether there is a record at each place and none so many places away."""
+        start = APART + distance
+        return np.asarray(self.there[APART:-APART] & ~self.there[start : start + self.length])
+
+    def lone(self, sums: np.ndarray, distance: int, pick: Pick) -> Lone:
+        """The sums [lines, k, S] of records without one so many steps away, given those of all by step.
+        `pick` gives the records, less the centre, at some places of one line that is not full."""
+        number = self.number
+        if self.panel.is_full:
+            m = len(number)
+            a, b = (max(m - distance, 0), m) if distance > 0 else (0, min(-distance, m))
+            return Lone(np.arange(a, b), sums[:, a:b], number[a:b])
+        alone = self._alone(distance)
+        found = self._number_of(alone)
+        at = np.flatnonzero(found)
+        if not np.array_equal(found[at], number[at]):
+            sums = self._sums_at(alone, pick)[None]
+        return Lone(at, sums[:, at], found[at])
+
+    def last(self, z: np.ndarray) -> np.ndarray:
+        """The records [lines, k, S] without a next one."""
+        if self.panel.is_full:
+            return np.asarray(self._shaped(z)[..., -APART - 1, :])
+        return np.asarray(z[:, self._last])
+
+    @cached_property
+    def _last(self) -> np.ndarray:
+        """The places of records without a next one."""
+        if self.panel.is_full:
+            return np.arange(self.steps - 1, self.length, self.panel.width)
+        return np.flatnonzero(self._alone(1))
+
+    def sum_in_c(self, centre: np.ndarray, lags: np.ndarray, last: np.ndarray, by_step: np.ndarray) -> bool:
+        """Find, by compiled loops, the products [3, S, S] at lags 0 to 2, those of records without a next one
+        with themselves [1, S, S], and sums by step [m, S]; or return False if some values are too large."""
+        assert compiled is not None
+        panel, at = self.panel, slice(self.a, self.b)
+        place, first = panel.place[self.a : self.b + 1] - panel.place[self.a], panel.first[at] - self.first
+        each = panel.row is not None
+        record = self.rows if each else np.asarray(panel.head)[at]
+        if not compiled.sum_line(self.values, record, each, place, first, centre, lags, by_step):
+            return False
+        # A line of their own, with the empty places that a realization has at its end.
+        record = np.append(self.records_at(self._last), [-1] * APART)
+        one = np.array([0, len(record)])
+        return compiled.sum_line(self.values, record, True, one, one[:1], centre, last, None)
+
+    def records_at(self, places: np.ndarray) -> np.ndarray:
+        """Which records are at some places."""
+        return np.asarray(self.panel.at(self.panel.place[self.a] + places)[2])

@@ -1,0 +1,254 @@
+"""Compiled loops against the definition, and everything that uses them against numpy."""
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from loops import numpy_alone
+
+from aggmc_beam.native import compiled
+from aggmc_beam.panelsums import PanelSums
+
+CC = (sysconfig.get_config_var("CC") or "cc").split()[0]
+#: Whole numbers next to the limits of 16, 32 and 64 bits.
+EXTREMES = [side * 2**bits - off for side in (1, -1) for bits in (15, 31, 63) for off in (0, 1)]
+needs_compiled = pytest.mark.skipif(compiled is None, reason="the package was installed without a compiler")
+
+
+@pytest.mark.skipif(shutil.which(CC) is None, reason=f"there is no compiler ({CC})")
+def test_loops_are_compiled_where_there_is_a_compiler():
+    headers = sysconfig.get_path("include")
+    code = "from aggmc_beam.native import compiled; print(compiled is not None)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "True\n", f"compiling failed; are Python's headers in {headers}?"
+
+
+def test_compiled_loops_can_be_switched_off(monkeypatch):
+    monkeypatch.setenv("AGGMC_NATIVE", "0")
+    code = "from aggmc_beam.native import compiled; print(compiled)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "None\n"
+
+
+def brute(z, lags):
+    """Sums of products from the definition."""
+    rows = z.tolist()
+    found = np.zeros((lags, z.shape[1], z.shape[1]), object)
+    for lag in range(lags):
+        for left, right in zip(rows, rows[lag:], strict=False):
+            found[lag] += [[a * b for b in right] for a in left]
+    return found
+
+
+@st.composite
+def lines(draw):
+    """Realizations on a line, as records in some order, and what `sum_line` is told of them."""
+    S, R = draw(st.integers(1, 9)), draw(st.integers(1, 5))
+    length = draw(st.lists(st.integers(0, 45), min_size=R, max_size=R))
+    each = draw(st.booleans())
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    centre = rng.integers(-300, 300, S)
+    most = draw(st.sampled_from([3, 100, 4095]))
+    kind = draw(st.sampled_from([np.int16, np.int32]))
+    if kind == np.int32:
+        centre += draw(st.sampled_from([0, 10**6, -(2**30) + 300]))
+    place = np.concatenate([[0], np.cumsum(np.array(length) + 2)])
+    n = sum(length)
+    record = np.full(place[-1], -1)
+    shuffled = rng.permutation(n) if each else np.arange(n)
+    for r, m in enumerate(length):
+        record[place[r] : place[r] + m] = shuffled[sum(length[:r]) : sum(length[: r + 1])]
+    values = (centre + rng.integers(-most, most + 1, (n, S))).astype(kind)
+    if each:
+        record[rng.random(len(record)) < 0.1] = -1
+    first = rng.integers(0, 4, R)
+    order = draw(st.sampled_from("CF"))
+    return np.asarray(values, order=order), record, each, place, first, centre
+
+
+@needs_compiled
+@given(lines(), st.integers(1, 3), st.sampled_from([np.int32, np.int64]))
+def test_sums_of_a_line_are_those_of_the_definition(made, lags, kind):
+    values, record, each, place, first, centre = made
+    z = np.zeros((len(record), values.shape[1]), np.int64)
+    z[record >= 0] = values[record[record >= 0]] - centre
+    by_step = np.zeros((60, values.shape[1]))
+    for r, step in enumerate(first):
+        m = place[r + 1] - place[r] - 2
+        by_step[step : step + m] += z[place[r] : place[r] + m]
+    told = record.astype(kind)
+    if not each:
+        told = np.cumsum(np.concatenate([[0], np.diff(place) - 2]))[:-1].astype(kind)
+    products, steps = np.full((lags, *[values.shape[1]] * 2), np.nan), np.full_like(by_step, np.nan)
+    assert compiled.sum_line(values, told, each, place, first, centre, products, steps)
+    np.testing.assert_array_equal(products, brute(z, lags).astype(float))
+    np.testing.assert_array_equal(steps, by_step)
+
+
+def long_line(most, n=5000, S=5):
+    """One long realization, whose products overflow 32 bits many times over."""
+    rng = np.random.default_rng(0)
+    values = rng.choice([-most, most, most - 1], (n, S)).astype(np.int16)
+    return (
+        values,
+        np.zeros(1, np.int64),
+        False,
+        np.array([0, n + 2]),
+        np.zeros(1, np.int64),
+        np.zeros(S, np.int64),
+    )
+
+
+@needs_compiled
+@pytest.mark.parametrize("most", [1, 1000, 4095])
+@pytest.mark.parametrize("S", [1, 5, 60])
+def test_long_lines_of_large_values_do_not_overflow(most, S):
+    given = long_line(most, S=S)
+    products = np.empty((3, S, S))
+    assert compiled.sum_line(*given, products, None)
+    y = given[0].astype(np.int64)
+    expected = [y[: len(y) - lag].T @ y[lag:] for lag in range(3)]
+    np.testing.assert_array_equal(products, expected)
+
+
+@needs_compiled
+def test_values_that_are_too_large_are_refused():
+    values, *rest = long_line(10)
+    for large in (4096, -4097, 32000):
+        values[-1, -1] = large
+        assert not compiled.sum_line(values, *rest, np.empty((3, 5, 5)), None)
+    far = np.full(5, 2**31)
+    assert not compiled.sum_line(values, *rest[:-1], far, np.empty((3, 5, 5)), None)
+    wide = np.full((1, 1), -(2**31), np.int32)
+    one = np.array([0, 3])
+    for centre in (2**30, -(2**30)):
+        told = one[:1], False, one, one[:1], np.array([centre])
+        assert not compiled.sum_line(wide, *told, np.empty((1, 1, 1)), None)
+
+
+@needs_compiled
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("values", np.zeros((4, 2))),
+        ("values", np.zeros((4, 2), np.int64)),
+        ("values", np.zeros(4, np.int16)),
+        ("values", np.zeros((4, 0), np.int16)),
+        ("record", np.array([1])),
+        ("record", np.array([-1])),
+        ("record", np.array([0, 0])),
+        ("record", np.array([0], np.int16)),
+        ("place", np.array([0, 7])),
+        ("place", np.array([0, 1])),
+        ("place", np.array([1, 6])),
+        ("place", np.array([0])),
+        ("place", np.array([0, 2**62])),
+        ("first", np.array([1])),
+        ("first", np.array([-1])),
+        ("first", np.array([2**62])),
+        ("centre", np.zeros(3, np.int64)),
+        ("products", np.zeros((3, 2, 3))),
+        ("products", np.zeros((4, 2, 2))),
+        ("products", np.zeros((3, 2, 2), np.int64)),
+        ("by_step", np.zeros((4, 3))),
+        ("by_step", np.zeros((3, 2))),
+    ],
+)
+def test_arrays_that_do_not_fit_each_other_are_an_error(name, value):
+    told = {
+        "values": np.zeros((4, 2), np.int16),
+        "record": np.array([0]),
+        "each": False,
+        "place": np.array([0, 6]),
+        "first": np.array([0]),
+        "centre": np.zeros(2, np.int64),
+        "products": np.zeros((3, 2, 2)),
+        "by_step": np.zeros((4, 2)),
+    }
+    assert compiled.sum_line(*told.values())
+    with pytest.raises((TypeError, ValueError)):
+        compiled.sum_line(*(told | {name: value}).values())
+
+
+@needs_compiled
+def test_a_record_beyond_the_values_is_an_error():
+    told = np.array([0, 3]), np.array([0]), np.zeros(1, np.int64), np.zeros((1, 1, 1)), None
+    values = np.zeros((1, 1), np.int16)
+    assert compiled.sum_line(values, np.array([0, -1, -1]), True, *told)
+    with pytest.raises(ValueError, match="fit"):
+        compiled.sum_line(values, np.array([1, -1, -1]), True, *told)
+
+
+@needs_compiled
+@given(
+    st.sampled_from([np.int8, np.int16, np.int32, np.int64]),
+    st.sampled_from([np.int16, np.int32]),
+    st.lists(st.integers(-100, 100), max_size=40),
+    st.sampled_from([0, *EXTREMES]),
+)  # fmt: skip
+def test_numbers_are_written_in_fewer_bytes_if_they_fit(kind, fewer, numbers, extreme):
+    limits = np.iinfo(kind)
+    values = np.array([*numbers, min(max(extreme, limits.min), limits.max)], kind)
+    out = np.zeros(len(values), fewer)
+    fits = np.iinfo(fewer).min <= values.min() and values.max() <= np.iinfo(fewer).max
+    assert compiled.narrow(values, out) == fits
+    if fits:
+        np.testing.assert_array_equal(out, values)
+
+
+@needs_compiled
+@given(
+    st.integers(1, 200), st.integers(1, 7), st.integers(1, 4), st.sampled_from("CF"),
+    st.sampled_from([np.int16, np.int32, np.int64]),
+)  # fmt: skip
+def test_records_are_laid_out_where_they_belong(n, S, each, order, kind):
+    rng = np.random.default_rng(n)
+    values = np.asarray(rng.integers(-99, 99, (n * each, S)), kind, order=order)
+    start = rng.permutation(n) * each
+    out = np.zeros((n * each + 1, S), kind)
+    compiled.lay_out(values, start, out)
+    expected = np.zeros_like(out)
+    for k, row in enumerate(values):
+        expected[start[k // each] + k % each] = row
+    np.testing.assert_array_equal(out, expected)
+    with pytest.raises(ValueError, match="fit"):
+        compiled.lay_out(values[:1], np.array([len(out)]), out)
+
+
+@needs_compiled
+def test_numbers_that_cannot_be_written_are_an_error():
+    with pytest.raises(ValueError, match="fit"):
+        compiled.narrow(np.zeros(3, np.int64), np.zeros(2, np.int16))
+    with pytest.raises(ValueError, match="fit"):
+        compiled.narrow(np.zeros(3, np.int64), np.zeros(3, np.int64))
+    with pytest.raises(TypeError, match="values must be"):
+        compiled.narrow(np.zeros(3, np.uint64), np.zeros(3, np.int16))
+    with pytest.raises(ValueError, match="contiguous"):
+        compiled.narrow(np.zeros(6, np.int64)[::2], np.zeros(3, np.int16))
+
+
+@needs_compiled
+@pytest.mark.parametrize("most", [50, 4000, 6000, 40_000, 2**40], ids=str)
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("missing", [0, 0.1, 0.7])
+@pytest.mark.parametrize("shuffle", [False, True], ids=["in order", "shuffled"])
+def test_sums_are_the_same_to_the_last_bit_without_compiled_loops(most, order, missing, shuffle):
+    rng = np.random.default_rng(3)
+    seen = rng.random((40, 70)) >= missing
+    key, time = np.nonzero(seen)
+    values = rng.integers(-most // 9, most, (len(key), 6))
+    by = rng.permutation(len(key)) if shuffle else np.arange(len(key))
+
+    def digest():
+        total = PanelSums(6, 7, 0, 70)
+        assert total.add(key[by], time[by], np.asarray(values[by], order=order), lambda k: k % 7)
+        return total.digest.to_bytes()
+
+    quick = digest()
+    with numpy_alone():
+        assert digest() == quick
