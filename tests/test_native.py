@@ -233,6 +233,59 @@ def test_numbers_that_cannot_be_written_are_an_error():
 
 
 @needs_compiled
+@pytest.mark.parametrize("kind", [np.int8, np.int16, np.int32, np.int64])
+@given(
+    numbers=st.lists(st.integers(-2, 2), max_size=12),
+    size=st.integers(1, 9),
+    odd=st.none() | st.integers(0, 30),
+)
+def test_stretches_have_one_number_each_or_not(kind, numbers, size, odd):
+    values = np.repeat(np.array(numbers, kind), size)[: max(0, len(numbers) * size - 1)]
+    if odd is not None and odd < len(values):
+        values[odd] += 1
+    stretches = [set(values[a : a + size].tolist()) for a in range(0, len(values), size)]
+    out = np.zeros(len(stretches), kind)
+    assert compiled.firsts(values, size, out) == all(len(s) == 1 for s in stretches)
+    np.testing.assert_array_equal(out, values[::size])
+    for wrong in (np.zeros(len(out) + 1, kind), np.zeros(len(out), np.int16 if kind == np.int8 else np.int8)):
+        with pytest.raises(ValueError, match="fit"):
+            compiled.firsts(values, size, wrong)
+
+
+@needs_compiled
+def test_bytes_repeat_or_not():
+    assert compiled.repeats(b"abcabcab", 3)
+    assert not compiled.repeats(b"abcabcac", 3)
+    assert compiled.repeats(b"ab", 3)
+    assert compiled.repeats(b"", 1)
+    with pytest.raises(ValueError, match="something"):
+        compiled.repeats(b"ab", 0)
+
+
+@needs_compiled
+def test_lines_that_cannot_be_read_are_an_error():
+    out = np.zeros(1, np.int64)
+    assert compiled.parse_lines(b"a7\n", [b"a", b"\n"], [out])
+    assert out.tolist() == [7]
+    for text, around, to in (
+        (b"a7", [b"a", b"\n"], [out]),
+        (b"", [b"a", b"\n"], [out]),
+        (b"a7\n", [b"a", b""], [out]),
+        (b"a7\n", [b"a", b"\n"], [out, out]),
+        (b"a7\n", [b"a", b"\n"], [None]),
+        (b"a7\n", [], []),
+        (b"a7 7\n", [b"a", b" ", b"\n"], [out, np.zeros(2, np.int64)]),
+        (b"a7\n", [b"a", b"\n"], [np.zeros(1, np.int16)]),
+    ):
+        with pytest.raises(ValueError, match=r"must|fit"):
+            compiled.parse_lines(text, around, to)
+    with pytest.raises(TypeError):
+        compiled.parse_lines(b"a7\n", ["a", "\n"], [out])
+    with pytest.raises(TypeError):
+        compiled.parse_lines(b"a7\n", [b"a", b"\n"], [np.zeros(1)])
+
+
+@needs_compiled
 @pytest.mark.parametrize("most", [50, 4000, 6000, 40_000, 2**40], ids=str)
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("missing", [0, 0.1, 0.7])

@@ -5,6 +5,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from loops import ROADS
 from test_matrix import cut
 
 from aggmc_beam.local.recordwise import by_stretch, repeats
@@ -14,38 +15,44 @@ CUTS = st.lists(st.integers(0, 24), max_size=4)
 LONG_NAMES = ["a state with a long name", "another state with a long name", "b"]
 
 
+@pytest.mark.parametrize("road", ROADS)
 @given(
-    st.lists(st.sampled_from([0, 1]), min_size=4, max_size=8)
+    values=st.lists(st.sampled_from([0, 1]), min_size=4, max_size=8)
     | st.lists(st.none() | st.integers(0, 1), min_size=4),
-    st.sampled_from([1, 2, 3]),
-    st.booleans(),
-    CUTS,
+    size=st.sampled_from([1, 2, 3]),
+    stretched=st.booleans(),
+    cuts=CUTS,
 )
-def test_stretches_are_constant_if_all_their_values_are_equal(values, size, stretched, cuts):
+def test_stretches_are_constant_if_all_their_values_are_equal(road, values, size, stretched, cuts):
     values = np.repeat(values, size).tolist() if stretched else values[: len(values) // size * size]
     stretches = [values[i : i + size] for i in range(0, len(values), size)]
     expected = [s[0] for s in stretches] if all(len(set(s)) == 1 for s in stretches) else None
     column = cut(pl.Series(values, dtype=pl.Int64), cuts)
-    for written in (column, column.cast(pl.String)):
-        found = by_stretch(written, size, on_all_cores)
+    for written in (column, column.cast(pl.String), column.cast(pl.Int8), column.cast(pl.UInt16)):
+        with ROADS[road]():
+            found = by_stretch(written, size, on_all_cores)
         assert (None if found is None else found.cast(pl.Int64).to_list()) == expected
 
 
+@pytest.mark.parametrize("road", ROADS)
 @pytest.mark.parametrize("size", [1, 2, 5])
 @given(cuts=CUTS)
-def test_constant_stretches_are_seen_across_chunks(size, cuts):
+def test_constant_stretches_are_seen_across_chunks(road, size, cuts):
     column = cut(pl.Series(np.repeat(np.arange(5), size)), cuts)
-    assert by_stretch(column, size).to_list() == list(range(5))
+    with ROADS[road]():
+        assert by_stretch(column, size).to_list() == list(range(5))
 
 
+@pytest.mark.parametrize("road", ROADS)
 @pytest.mark.parametrize("names", [["a", "b", "c"], LONG_NAMES], ids=["short", "long"])
 @given(cuts=CUTS, odd=st.none() | st.integers(0, 23))
-def test_states_repeat_unless_one_is_odd(names, cuts, odd):
+def test_states_repeat_unless_one_is_odd(road, names, cuts, odd):
     states = names * 8
     if odd is not None:
         states[odd] = names[0] + "!"
     column = cut(pl.Series(states), cuts)
-    assert repeats(column, 3, on_all_cores) == (odd is None)
+    with ROADS[road]():
+        assert repeats(column, 3, on_all_cores) == (odd is None)
 
 
 def test_a_missing_name_repeats_only_where_it_is_missing_always():

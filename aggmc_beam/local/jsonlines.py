@@ -11,7 +11,6 @@ import polars as pl
 from polars.io.plugins import register_io_source
 
 from aggmc_beam.errors import InputError
-from aggmc_beam.local import plainjson
 from aggmc_beam.records import MAX_BYTES, Rejected, parse_json
 
 CHUNK = 4 << 20
@@ -45,23 +44,10 @@ def scan(path: Path, lists: frozenset[str], columns: list[str], row: str, broken
             lines = [i for i, line in enumerate(chunk, number) if line.strip()]
             yield _parse(chunk, part, broken).with_columns(pl.Series(row, lines, pl.UInt32))
 
-    return _source(frames, kinds, {**kinds, row: pl.UInt32, broken: pl.Boolean})
+    return as_source(frames, kinds, {**kinds, row: pl.UInt32, broken: pl.Boolean})
 
 
-def scan_plain(path: Path, kinds: dict[str, Any], row: str, broken: str) -> pl.LazyFrame:
-    """The same of lines that differ only in whole numbers, and an error of Polars for others."""
-
-    def frames(part: dict[str, Any]) -> Iterator[pl.DataFrame]:
-        number = 1
-        for frame in plainjson.frames(path, part or kinds):
-            lines = pl.int_range(number, number + pl.len(), dtype=pl.UInt32)
-            yield frame.with_columns(lines.alias(row), pl.lit(False).alias(broken))
-            number += frame.height
-
-    return _source(frames, kinds, {**kinds, row: pl.UInt32, broken: pl.Boolean})
-
-
-def _source(
+def as_source(
     frames: Callable[[dict[str, Any]], Iterator[pl.DataFrame]], kinds: dict[str, Any], schema: dict[str, Any]
 ) -> pl.LazyFrame:
     """A lazy frame from a function that reads some of the columns `kinds`."""

@@ -1,4 +1,4 @@
-"""JSON lines that differ in nothing but whole numbers, as counts are mostly written: nearly as fast as CSV.
+"""Plain JSON lines where nothing was compiled: read as CSV with some text in its fields, nearly as fast.
 
 Between commas, each line has the same text before and after its numbers as the first one. So it is CSV, and
 JSON, as long as numbers are written as JSON writes them: with no character more than they need.
@@ -7,43 +7,31 @@ JSON, as long as numbers are written as JSON writes them: with no character more
 from __future__ import annotations
 
 import io
-import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from aggmc_beam.records import MAX_BYTES, Rejected, parse_json
+from aggmc_beam.local.plaintext import NotPlain, Template
+from aggmc_beam.records import MAX_BYTES
 
 CHUNK = 16 << 20
-#: What is before a number, the number, and what closes it.
-_FIELD = re.compile(rb"(.*?)(-?[0-9]+)([\]} ]*)", re.DOTALL)
 
 
-class NotPlain(pl.exceptions.PolarsError):
-    """The lines are not as plain as that; they may be good nevertheless."""
+def frames(template: Template, path: str, kinds: Mapping[str, Any]) -> Iterator[pl.DataFrame]:
+    """As `plaintext.frames`, of JSON lines."""
+    if not kinds.keys() <= template.columns.keys():
+        raise NotPlain("a column is missing")
+    for block in _blocks(path, template.start):
+        yield _read(template, block).select(pl.col(name).cast(kind) for name, kind in kinds.items())
 
 
-def frames(path: Path, kinds: dict[str, Any]) -> Iterator[pl.DataFrame]:
-    """The columns `kinds` of all lines, whole numbers where they can be; `NotPlain` if some line is not like
-    the first one, or has a number that JSON does not know."""
-    template = None
-    for block in _blocks(path):
-        template = template or _Template.of(block[: block.index(b"\n")])
-        if not kinds.keys() <= template.columns.keys():
-            raise NotPlain("a column is missing")
-        yield template.read(block).select(pl.col(name).cast(kind) for name, kind in kinds.items())
-
-
-def _blocks(path: Path) -> Iterator[bytes]:
+def _blocks(path: str, start: int) -> Iterator[bytes]:
     """Whole lines, each with its end."""
     rest = b""
     with open(path, "rb") as stream:
-        if stream.read(3) != b"\xef\xbb\xbf":
-            stream.seek(0)
+        stream.seek(start)
         while data := stream.read(CHUNK):
             cut = data.rfind(b"\n") + 1
             if cut:
@@ -56,50 +44,25 @@ def _blocks(path: Path) -> Iterator[bytes]:
         yield rest + b"\n"
 
 
-@dataclass(frozen=True)
-class _Template:
-    """`around` tells what is before and after each number of a line, `columns` where the numbers of each name
-    are: at one place, or between two."""
-
-    around: list[tuple[str, str]]
-    columns: dict[str, int | tuple[int, int]]
-
-    @classmethod
-    def of(cls, line: bytes) -> _Template:
-        try:
-            row = parse_json(line)
-        except Rejected:
-            raise NotPlain("the first line is broken") from None
-        fields = [_FIELD.fullmatch(field) for field in line.split(b",")]
-        columns: dict[str, int | tuple[int, int]] = {}
-        at, whole = 0, True
-        for name, value in row.items():
-            is_list = isinstance(value, list)
-            whole &= {int}.issuperset(map(type, value if is_list else [value]))
-            columns[name] = (at, at + len(value)) if is_list else at
-            at += len(value) if is_list else 1
-        # With a comma in a name, or a name twice, there are more fields.
-        if not whole or at != len(fields) or not all(fields):
-            raise NotPlain("there is more than whole numbers")
-        return cls([(f[1].decode(), f[3].decode()) for f in fields if f], columns)
-
-    def read(self, block: bytes) -> pl.DataFrame:
-        """The columns of some lines."""
-        lines, names = block.count(b"\n"), [str(i) for i in range(len(self.around))]
-        kinds = {name: pl.String if any(a) else pl.Int64 for name, a in zip(names, self.around, strict=True)}
-        table = pl.read_csv(io.BytesIO(block), has_header=False, schema=kinds, quote_char=None)
-        table = table.select(_number(name, *a) for name, a in zip(names, self.around, strict=True))
-        if table.height != lines or sum(table.null_count().row(0)):
-            raise NotPlain("the lines are not alike")
-        numbers = table.to_numpy()
-        between = sum(len(before.encode()) + len(after) + 1 for before, after in self.around)
-        if _characters(numbers) != len(block) - lines * between:
-            raise NotPlain("a number has a character too many")
-        found = {
-            name: table[names[at]] if isinstance(at, int) else _lists(numbers[:, slice(*at)])
-            for name, at in self.columns.items()
-        }
-        return pl.DataFrame(found)
+def _read(template: Template, block: bytes) -> pl.DataFrame:
+    """The columns of some lines."""
+    first, *between, last = [text.decode() for text in template.around]
+    closing, opening = zip(*(text.split(",", 1) for text in between), strict=True) if between else ((), ())
+    around = list(zip([first, *opening], [*closing, last.rstrip("\n")], strict=True))
+    lines, names = block.count(b"\n"), [str(i) for i in range(len(around))]
+    kinds = {name: pl.String if any(a) else pl.Int64 for name, a in zip(names, around, strict=True)}
+    table = pl.read_csv(io.BytesIO(block), has_header=False, schema=kinds, quote_char=None)
+    table = table.select(_number(name, *a) for name, a in zip(names, around, strict=True))
+    if table.height != lines or sum(table.null_count().row(0)):
+        raise NotPlain("the lines are not alike")
+    numbers = table.to_numpy()
+    if _characters(numbers) != len(block) - lines * sum(map(len, template.around)):
+        raise NotPlain("a number has a character too many")
+    found = {
+        name: _lists(numbers[:, c.first : c.stop]) if c.is_list else table[names[c.first]]
+        for name, c in template.columns.items()
+    }
+    return pl.DataFrame(found)
 
 
 def _number(name: str, before: str, after: str) -> pl.Expr:

@@ -10,6 +10,7 @@ from itertools import accumulate
 import numpy as np
 import polars as pl
 
+from aggmc_beam.native import compiled
 from aggmc_beam.panelsums import Map
 
 
@@ -30,11 +31,15 @@ def by_stretch(column: pl.Series, size: int, over: Map = map) -> pl.Series | Non
         return None
 
     def firsts(at: int) -> np.ndarray | None:
-        part, start = parts[at], starts[at]
+        part, skip = parts[at], -starts[at] % size
+        if compiled is not None and part.dtype.kind == "i":
+            found, rest = np.empty(-(-max(len(part) - skip, 0) // size), part.dtype), part[:skip]
+            is_one = compiled.firsts(part[skip:], size, found) and bool((rest == rest[:1]).all())
+            return found if is_one else None
         changed = part[1:] != part[:-1]
         # Where a stretch begins, it may.
-        changed[(-start - 1) % size :: size] = False
-        return None if changed.any() else part[-start % size :: size].copy()
+        changed[(skip - 1) % size :: size] = False
+        return None if changed.any() else part[skip::size].copy()
 
     found = [first for first in over(firsts, range(len(parts))) if first is not None]
     return pl.Series(column.name, np.concatenate(found)) if len(found) == len(parts) else None
@@ -73,6 +78,10 @@ def _comes_again(chunk: pl.Series, size: int) -> bool:
     views = array.buffers()[1]
     if views is not None and str(array.type) == "string_view":
         pairs = np.frombuffer(views, np.uint64)[2 * array.offset : 2 * (array.offset + len(array))]
-        if np.array_equal(pairs[2 * size :], pairs[: -2 * size]):
+        if compiled is not None:
+            is_same = compiled.repeats(pairs, 16 * size)
+        else:
+            is_same = np.array_equal(pairs[2 * size :], pairs[: -2 * size])
+        if is_same:
             return True
     return bool((chunk == chunk.shift(size)).slice(size).all())

@@ -5,15 +5,20 @@ from __future__ import annotations
 import csv
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from aggmc_beam.errors import InputError
-from aggmc_beam.local import jsonlines
+from aggmc_beam.local import arrowlists, jsonlines, plainjson, plaintext
+from aggmc_beam.local.arrowlists import LARGE, is_for_lists
+from aggmc_beam.local.plaintext import NotPlain, Template
+from aggmc_beam.native import compiled
 from aggmc_beam.records import Schema
 
 #: Columns that sources add: the row's number and whether it could not be taken apart into fields.
@@ -23,6 +28,9 @@ _FORMATS = {
     ".csv": "csv", ".tsv": "csv", ".txt": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
     ".parquet": "parquet", ".pq": "parquet",
 }  # fmt: skip
+
+#: The rows of a file, as columns of some types.
+Quick = Callable[[str, Mapping[str, Any]], Iterator[pl.DataFrame]]
 
 
 @dataclass(frozen=True)
@@ -34,8 +42,8 @@ class Source:
     format: str
     columns: dict[str, Any]
     separator: str = ","
-    plain: bool = False
-    """Whether text is `guessed` to hold plain numbers."""
+    quick: Quick | None = None
+    """Reads columns of some types, or raises an error of Polars if the rows are not such as it can read."""
     frame: pl.LazyFrame | None = field(default=None, compare=False)
 
     @property
@@ -44,24 +52,32 @@ class Source:
         return int(self.scan([]).select(pl.len()).collect().item())
 
     def guessed(self, schema: Schema) -> Source:
-        """The same, with numbers in text taken for whole ones: quicker, and an error of Polars if one is not.
-        JSON lines must have nothing but numbers."""
+        """The same in a way that is quicker to read, and an error of Polars if the rows are not as they look
+        at first: such as text with numbers that are not whole."""
+        with suppress(NotPlain):
+            if self.format == "csv" and compiled is not None:
+                template = Template.of_csv(self.name, list(self.columns), schema.columns, self.separator)
+                return self._in_numbers(template, plaintext.frames)
+            if self.format == "jsonl" and not schema.clock.stamps:
+                template = Template.of_json(self.name)
+                return self._in_numbers(template, plainjson.frames if compiled is None else plaintext.frames)
         if self.format == "csv":
-            whole: dict[str, Any] = {name: pl.Int64 for name in schema.numbers if name in self.columns}
-        elif self.format == "jsonl" and not schema.clock.stamps:
-            whole = {
-                name: pl.List(pl.Int64) if isinstance(kind, pl.List) else pl.Int64
-                for name, kind in self.columns.items()
-            }
-        else:
-            return self
-        return replace(self, columns={**self.columns, **whole}, plain=True)
+            whole = {name: pl.Int64 for name in schema.numbers if name in self.columns}
+            return replace(self, columns={**self.columns, **whole})
+        kinds = {c: self.columns[c] for c in schema.columns if c in self.columns}
+        if self.format == "parquet" and is_for_lists(kinds) and os.path.getsize(self.name) > LARGE:
+            return replace(self, quick=arrowlists.frames)
+        return self
+
+    def _in_numbers(self, template: Template, read: Callable[..., Iterator[pl.DataFrame]]) -> Source:
+        """The same, all of whose lines are taken for such as the template tells."""
+        kinds = {name: column.kind for name, column in template.columns.items()}
+        return replace(self, columns={**self.columns, **kinds}, quick=partial(read, template))
 
     def scan(self, columns: Sequence[str]) -> pl.LazyFrame:
         """These columns, the row's number as a reader of the file counts, and `BROKEN`."""
-        if self.format == "jsonl" and self.plain:
-            kinds = {c: self.columns[c] for c in columns}
-            return jsonlines.scan_plain(Path(self.name), kinds, ROW, BROKEN)
+        if self.quick is not None:
+            return self._scan_quick({c: self.columns[c] for c in columns}, self.quick)
         if self.format == "jsonl":
             lists = frozenset(c for c in columns if isinstance(self.columns.get(c), pl.List))
             return jsonlines.scan(Path(self.name), lists, list(columns), ROW, BROKEN)
@@ -72,6 +88,16 @@ class Source:
         else:
             frame = pl.scan_parquet(self.name, glob=False, row_index_name=ROW, row_index_offset=1)
         return frame.select(*columns, ROW, pl.lit(False).alias(BROKEN))
+
+    def _scan_quick(self, kinds: dict[str, Any], quick: Quick) -> pl.LazyFrame:
+        def frames(part: dict[str, Any]) -> Iterator[pl.DataFrame]:
+            number = 2 if self.format == "csv" else 1
+            for frame in quick(self.name, part or kinds):
+                rows = pl.int_range(number, number + pl.len(), dtype=pl.UInt32)
+                yield frame.with_columns(rows.alias(ROW), pl.lit(False).alias(BROKEN))
+                number += frame.height
+
+        return jsonlines.as_source(frames, kinds, {**kinds, ROW: pl.UInt32, BROKEN: pl.Boolean})
 
     def _scan_csv(self, columns: Sequence[str]) -> pl.LazyFrame:
         # A column more than the header has, so that rows with too many fields are noticed.

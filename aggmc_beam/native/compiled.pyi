@@ -30,3 +30,23 @@ def narrow(values: np.ndarray, out: np.ndarray) -> bool:
 def lay_out(values: np.ndarray, start: np.ndarray, out: np.ndarray) -> None:
     """Write records [n, S] of 16, 32 or 64 bits to the rows of an array [rows, S] of the same type: as many
     from each `start` [m] on as there are for each."""
+
+def count_lines(text: memoryview) -> int:
+    """How many lines end in a text."""
+
+def parse_lines(text: memoryview, around: list[bytes], out: list[np.ndarray | None]) -> bool:
+    """Read as many lines as each array has places; False if these are not all of the text, or one is not as
+    it should be.
+
+    `around` is what is before each field and, at last, at the end of a line. A field is a whole number of up
+    to 18 digits, with no character more than it needs, and goes to an array of 64 bits, or of 32 bits if it
+    fits. Where `out` is None, a field is any text without quotes, up to the first character of what comes
+    after it. The text ends with the end of a line.
+    """
+
+def firsts(values: np.ndarray, size: int, out: np.ndarray) -> bool:
+    """Write the first number of each stretch of `size` whole numbers, the last of which may be shorter, into
+    an array of the same type; whether all numbers of each stretch are equal."""
+
+def repeats(text: np.ndarray, period: int) -> bool:
+    """Whether each byte is the one so many bytes before it."""

@@ -3,8 +3,8 @@
 
 int hold(PyObject *object, Array *array, const char *name, int dimensions, int size, int kind)
 {
-    int flags = PyBUF_FORMAT | (kind == STRIDED ? PyBUF_STRIDES : PyBUF_C_CONTIGUOUS);
-    if (PyObject_GetBuffer(object, &array->view, kind >= WRITABLE ? flags | PyBUF_WRITABLE : flags) < 0)
+    int flags = PyBUF_FORMAT | (kind == STRIDED || kind == COLUMN ? PyBUF_STRIDES : PyBUF_C_CONTIGUOUS);
+    if (PyObject_GetBuffer(object, &array->view, kind >= COLUMN ? flags | PyBUF_WRITABLE : flags) < 0)
         return -1;
     array->is_held = 1;
     const char *format = array->view.format, *allowed = kind == FLOATS ? "d" : "bhilq";
@@ -26,6 +26,10 @@ static PyMethodDef methods[] = {
     {"sum_line", sum_line, METH_VARARGS, NULL},
     {"narrow", narrow, METH_VARARGS, NULL},
     {"lay_out", lay_out, METH_VARARGS, NULL},
+    {"parse_lines", parse_lines, METH_VARARGS, NULL},
+    {"count_lines", count_lines, METH_O, NULL},
+    {"firsts", firsts, METH_VARARGS, NULL},
+    {"repeats", repeats, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 
