@@ -94,7 +94,7 @@ class Template:
 
     @classmethod
     def of_csv(cls, path: str, names: Sequence[str], wanted: Sequence[str], separator: str) -> Template:
-        """That of CSV with columns of these names; `NotPlain` if those that are wanted have anything but whole
+        """That of CSV with columns of these names; `NotPlain` if those that are wanted have more than whole
         numbers in the first row."""
         start, header, end = _first_line(path)
         start, line, end = _first_line(path, start + len(header) + len(end))
