@@ -17,6 +17,7 @@ from aggmc_beam.beam import packed
 from aggmc_beam.beam.bounded import NOTICED, REACH, REJECTED, at_the_end, counter, group_key, spread
 from aggmc_beam.beam.parsing import rejection, rows
 from aggmc_beam.beam.summing import narrowed, one_batch, take
+from aggmc_beam.beam.table import Table, distinct
 from aggmc_beam.beam.values import Batch, Group, reach_of
 from aggmc_beam.local.engine import Plan
 from aggmc_beam.records import (
@@ -34,6 +35,8 @@ from aggmc_beam.records import (
 
 #: Counts that are read together. Rows that wait must not push each other out of a core's cache.
 TOGETHER = 40_000
+#: The same for compiled loops, which need not be many to be worth it.
+QUICK = 4_000
 #: Counts that are held before they are handed on.
 VALUES = 4_000_000
 #: With fewer than this, records that cannot be read together are read one by one.
@@ -54,12 +57,17 @@ class Gather(beam.DoFn):  # type: ignore[misc]
 
     def __init__(self, plan: Plan, shards: int) -> None:
         self.plan, self.shards = plan, shards
-        self.enough = max(100, TOGETHER // len(plan.schema.states))
 
     def start_bundle(self) -> None:
+        self._expect(Table.of(self.plan.schema))
         self.waiting: list[Any] = []
         self.held: dict[tuple[Group, bool], list[Batch]] = {}
         self.size = 0
+
+    def _expect(self, table: Table | None) -> None:
+        """Let rows of plain integers go to a table, if there is one."""
+        self.table, together = table, TOGETHER if table is None else QUICK
+        self.enough = max(16, together // len(self.plan.schema.states))
 
     def process(self, element: Any) -> Iterator[Any] | None:
         waiting = self.waiting
@@ -75,11 +83,12 @@ class Gather(beam.DoFn):  # type: ignore[misc]
         waiting, self.waiting = self.waiting, []
         batches = [waiting.pop()] if waiting and type(waiting[-1]) is Batch else []
         rejected: list[dict[str, Any]] = []
-        for batch in [*batches, *gathered(waiting, self.plan.schema, rejected)]:
-            if len(batch):
-                kind = batch.group, batch.place is None
-                self.held.setdefault(kind, []).append(replace(batch, values=narrowed(batch.values)))
-                self.size += batch.values.size
+        if self.table is None or not self.table.add(waiting):
+            batches += gathered(waiting, self.plan.schema, rejected)
+        if self.table is not None and (self.table.is_full or (waiting and type(waiting[0]) is not dict)):
+            batches.append(self.table.batch())
+            self._expect(self.table if type(waiting[0]) is dict else None)
+        self._hold(batches)
         if self.size >= VALUES:
             yield from self._flush()
         for one in rejected:
@@ -88,7 +97,16 @@ class Gather(beam.DoFn):  # type: ignore[misc]
             counter("rejected").inc(len(rejected))
             yield beam.pvalue.TaggedOutput(NOTICED, {"rejected": len(rejected)})
 
+    def _hold(self, batches: list[Batch]) -> None:
+        for batch in batches:
+            if len(batch):
+                kind = batch.group, batch.place is None
+                self.held.setdefault(kind, []).append(replace(batch, values=narrowed(batch.values)))
+                self.size += batch.values.size
+
     def _flush(self) -> Iterator[Any]:
+        if self.table is not None:
+            self._hold([self.table.batch()])
         held, self.held, self.size = self.held, {}, 0
         for (group, _), batches in held.items():
             batch = one_batch(batches)
@@ -223,8 +241,8 @@ def _integers(flat: list[Any], schema: Schema) -> Read | None:
     time = table[:, 1].astype(np.int64)
     if schema.clock.unit > 1 and np.any(time % schema.clock.unit):
         return None
-    known, key = _distinct(table[:, 0])
-    return tuple(map(str, known.tolist())), key, time // schema.clock.unit, table[:, 2:]
+    names, key = distinct(table[:, 0])
+    return names, key, time // schema.clock.unit, table[:, 2:]
 
 
 def _column_by_column(flat: list[Any], schema: Schema) -> Read:
@@ -233,13 +251,6 @@ def _column_by_column(flat: list[Any], schema: Schema) -> Read:
     names, key = _names(flat[::width], schema.realization)
     values = np.stack([_numbers(flat[i::width]) for i in range(2, width)], 1)
     return names, key, _times(flat[1::width], schema), values
-
-
-def _distinct(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers that occur, sorted, and which of them each one is. Mostly a number follows its equal."""
-    starts = np.concatenate([[0], 1 + np.flatnonzero(np.diff(numbers))])
-    known, at = np.unique(numbers[starts], return_inverse=True)
-    return known, np.repeat(at, np.diff(starts, append=len(numbers)))
 
 
 def _names(column: list[Any], what: str) -> tuple[tuple[str, ...], np.ndarray]:

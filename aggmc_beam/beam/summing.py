@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -220,22 +220,38 @@ class Meeting:
     def add(self, found: list[Batch], files: bool) -> Noticed:
         """Add all batches of a key. Places in the answer are those of the files, or the number of the batch
         and of its row."""
-        plan, total, refused = self.plan, self.total, self.total.refused
+        total, refused = self.total, self.total.refused
         before, places, conflicts = counts_of(total), len(refused.places), len(total.conflicts)
         self.rows += sum(map(len, found))
-        rows, order = _together(plan, total, self.group, found, files)
-        if plan.schema.state is None:
-            records = Records(rows.key, rows.time, rows.values, rows.population, rows.place)
-            records = records if order is None else records.part(order)
-        else:
-            assert rows.state is not None
-            long = Rows(rows.key, rows.time, rows.state, rows.values[:, 0], rows.population, rows.place)
-            reader = Long(plan.schema, total.keys, refused, plan.config.input.absent or "zero")
-            records = reader.assemble(long if order is None else long.part(order))
+        rows = _together(total, self.group, found)
         with one_blas_thread():
-            total.take(records)
+            if not self._take_panel(rows, _places(rows, found, files)):
+                total.take(self._ordered(rows, _places(rows, found, files)))
         noticed = Noticed.of(total, places, conflicts)
         return replace(noticed, counts={name: n - before[name] for name, n in noticed.counts.items()})
+
+    def _take_panel(self, rows: _Joined, place: np.ndarray | Numbered) -> bool:
+        """Take records on the fast road, for which any order is as good, unless some are repeated."""
+        total, plan = self.total, self.plan
+        if total.panel is None or plan.schema.state is not None or plan.populations != ONE:
+            return False
+        return total.take_panel(Records(rows.key, rows.time, rows.values, rows.population, place))
+
+    def _ordered(self, rows: _Joined, place: np.ndarray | Numbered) -> Records:
+        """Records by realization and time, and of repeated ones the first first."""
+        plan, total = self.plan, self.total
+        spot = Line.over((rows.key, rows.time)).places(rows.key, rows.time)
+        order = None
+        if plan.populations != ONE or plan.schema.state is not None or not _are_distinct(spot):
+            first = (checksums(rows.values),) if rows.place is None else (rows.place[:, 1], rows.place[:, 0])
+            order = np.lexsort((*first, spot))
+        if rows.state is None:
+            records = Records(rows.key, rows.time, rows.values, rows.population, place)
+            return records if order is None else records.part(order)
+        places = np.asarray(place)
+        long = Rows(rows.key, rows.time, rows.state, rows.values[:, 0], rows.population, places)
+        reader = Long(plan.schema, total.keys, total.refused, plan.config.input.absent or "zero")
+        return reader.assemble(long if order is None else long.part(order))
 
     @property
     def is_full(self) -> bool:
@@ -252,36 +268,42 @@ class Meeting:
 
 
 class _Joined(NamedTuple):
-    """The rows of many batches; keys are those of the accumulator."""
+    """The rows of many batches; keys are those of the accumulator, places those in files."""
 
     key: np.ndarray
     time: np.ndarray
     values: np.ndarray
-    place: np.ndarray
+    place: np.ndarray | None
     population: np.ndarray | None
     state: np.ndarray | None
 
 
-def _together(
-    plan: Plan, total: Accumulator, group: Group, found: list[Batch], files: bool
-) -> tuple[_Joined, np.ndarray | None]:
-    """All rows, and their order: by realization and time, and of repeated ones the first first. None if
-    any order is as good."""
+def _together(total: Accumulator, group: Group, found: list[Batch]) -> _Joined:
+    """All rows."""
     key = _one([np.array([total.keys.add(group, n) for n in b.names], int)[b.key] for b in found])
     time, values = (_one([getattr(b, name) for b in found]) for name in ("time", "values"))
-    population, state, place = (
-        _joined([getattr(b, name) for b in found]) for name in ("population", "state", "place")
-    )
-    spot = Line.over((key, time)).places(key, time)
-    order = None
-    if plan.populations != ONE or plan.schema.state is not None or not _are_distinct(spot):
-        first = (checksums(values),) if place is None else (place[:, 1], place[:, 0])
-        order = np.lexsort((*first, spot))
-    if place is None or not files:
-        sizes = [len(b) for b in found]
-        row = np.concatenate([np.arange(n) for n in sizes])
-        place = np.column_stack([np.repeat(np.arange(len(found)), sizes), row])
-    return _Joined(key, time, values, place, population, state), order
+    rest = (_joined([getattr(b, name) for b in found]) for name in ("place", "population", "state"))
+    return _Joined(key, time, values, *rest)
+
+
+def _places(rows: _Joined, found: list[Batch], files: bool) -> np.ndarray | Numbered:
+    """Where rows are to be found again: in their files, or in the batches that they came in."""
+    return rows.place if files and rows.place is not None else Numbered([len(batch) for batch in found])
+
+
+class Numbered:
+    """The number of the batch of each row, and of the row in it, [n, 2]. Few are ever asked for."""
+
+    def __init__(self, sizes: list[int]) -> None:
+        self.starts = np.cumsum([0, *sizes])
+
+    def __getitem__(self, rows: np.ndarray) -> np.ndarray:
+        rows = np.flatnonzero(rows) if rows.dtype == bool else rows
+        batch = np.searchsorted(self.starts, rows, "right") - 1
+        return np.column_stack([batch, rows - self.starts[batch]])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self[np.arange(self.starts[-1])], dtype)
 
 
 def _are_distinct(spot: np.ndarray) -> bool:

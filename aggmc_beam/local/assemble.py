@@ -48,14 +48,14 @@ class Places:
 
 @dataclass(frozen=True)
 class Records:
-    """Arrays over n records; `place` [n, 2] is the file's number and the row, `rows` [n] how many rows of a
-    long table each is made of (None where a row is a record)."""
+    """Arrays over n records; `place` [n, 2] is the file's number and the row, or what gives those of some
+    records; `rows` [n] how many rows of a long table each is made of (None where a row is a record)."""
 
     key: np.ndarray
     time: np.ndarray
     counts: np.ndarray
     population: np.ndarray | None
-    place: np.ndarray | Places
+    place: Any
     rows: np.ndarray | None = None
 
     def part(self, at: np.ndarray) -> Records:

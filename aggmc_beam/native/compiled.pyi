@@ -1,5 +1,7 @@
 """Inner loops in C. They let other threads run, and read arrays as they lie in memory."""
 
+from typing import Any
+
 import numpy as np
 
 def sum_line(
@@ -50,3 +52,8 @@ def firsts(values: np.ndarray, size: int, out: np.ndarray) -> bool:
 
 def repeats(text: np.ndarray, period: int) -> bool:
     """Whether each byte is the one so many bytes before it."""
+
+def take_rows(rows: list[Any], places: dict[str, int], lists: bool, out: np.ndarray) -> bool:
+    """Write what dictionaries have under some names to the rows of an array [n, width] of 32 bits: each to
+    its place, 0, 1, ... With `lists`, what comes last is a list that fills the rest. False if something is
+    missing, is no integer, or does not fit."""

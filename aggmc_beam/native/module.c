@@ -30,6 +30,7 @@ static PyMethodDef methods[] = {
     {"count_lines", count_lines, METH_O, NULL},
     {"firsts", firsts, METH_VARARGS, NULL},
     {"repeats", repeats, METH_VARARGS, NULL},
+    {"take_rows", take_rows, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

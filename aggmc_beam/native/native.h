@@ -43,5 +43,6 @@ PyObject *parse_lines(PyObject *self, PyObject *arguments);
 PyObject *count_lines(PyObject *self, PyObject *argument);
 PyObject *firsts(PyObject *self, PyObject *arguments);
 PyObject *repeats(PyObject *self, PyObject *arguments);
+PyObject *take_rows(PyObject *self, PyObject *arguments);
 
 #endif
