@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from aggmc_beam.blas import blas_for
 from aggmc_beam.celldata import Data, Seen
 from aggmc_beam.chain import Chain, Parametric, Window, as_chain
 from aggmc_beam.digest import Digest
@@ -64,7 +65,7 @@ def estimate_digest(digest: Digest, settings: Settings) -> Estimate | Estimates:
     What overflows, or cannot be divided, becomes a NaN row with a flag, not a warning.
     """
     try:
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), blas_for(digest.states):
             return _estimate(digest, settings)
     except InputError:
         raise

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from aggmc_beam import storage
+from aggmc_beam.blas import one_blas_thread
 from aggmc_beam.chain import Chain, as_chain
 from aggmc_beam.config.special import ChainKind, chain_to_plain
 from aggmc_beam.digest import Digest, Replicates
@@ -126,7 +127,8 @@ class Saved:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Saved:
-        with storage.loaded(find(path), KIND) as (meta, arrays):
+        # BLAS threads that still wait for more after their last work would disturb the checksum.
+        with one_blas_thread(), storage.loaded(find(path), KIND) as (meta, arrays):
             return cls._of(meta, arrays)
 
     def estimate(self, settings: Settings) -> Estimate | Estimates:

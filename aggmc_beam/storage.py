@@ -1,7 +1,8 @@
 """Files of named arrays: versioned, checksummed, without pickle.
 
-Layout: magic, format version, header length, JSON header, raw little-endian array bytes, and the
-SHA-256 of everything before it. Any flipped, missing or extra byte is refused.
+Layout: magic, format version, header length, JSON header, raw little-endian array bytes, and a checksum
+of everything before it: the SHA-256 of the SHA-256 of each MiB, which are found on several cores (in
+version 1 the SHA-256 of everything). Any flipped, missing or extra byte is refused.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import math
 import os
 import struct
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +24,7 @@ import numpy as np
 from aggmc_beam.errors import InputError
 
 MAGIC = b"AGGMC\r\n\x00"
-VERSION = 1
+VERSION = 2
 _PREFIX = struct.Struct("<8sII")
 _DIGEST_BYTES = 32
 #: Sums of counts and of their products lie below this.
@@ -31,8 +32,8 @@ LARGEST = 1e100
 _DTYPES = {"<f8", "<i8"}
 #: Numbers that are looked at together: for more, libraries would start threads, and the checksum has one.
 PIECE = 8192
-#: Bytes of a file that are read at once.
-AT_ONCE = 1 << 20
+#: Bytes that have a checksum of their own, and threads that find them.
+_MIB, _THREADS = 1 << 20, 2
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -54,37 +55,37 @@ def pack(kind: str, meta: Mapping[str, Any], arrays: Arrays) -> bytes:
     header = json.dumps({"kind": kind, "meta": dict(meta), "arrays": listing}).encode()
     header += b" " * (-len(header) % 8)  # so that arrays can be used where they are
     body = b"".join([_PREFIX.pack(MAGIC, VERSION, len(header)), header, *chunks])
-    return body + hashlib.sha256(body).digest()
+    return body + _checksum(body, map)
 
 
 Unpacked = tuple[dict[str, Any], dict[str, np.ndarray]]
 
 
 @contextmanager
-def unpacked(data: bytes, kind: str, source: str = "these bytes") -> Iterator[Unpacked]:
+def unpacked(data: bytes | memoryview, kind: str, source: str = "these bytes") -> Iterator[Unpacked]:
     """The `meta` and `arrays` given to `pack`, to be taken apart in the block of a `with`.
 
     Bytes that are damaged, foreign or of another kind are an `InputError`, and so is what goes wrong in the
     block. The checksum is found meanwhile: what the block makes may be used once the block has ended. Arrays
     may lie in `data`, and cannot be changed.
     """
-    with ThreadPoolExecutor(1) as pool:
-        yield from _taken_apart(data, pool.submit(_checksum, data), kind, source)
+    body = _body(data, source)
+    with ThreadPoolExecutor(_THREADS + 1) as pool:
+        yield from _taken_apart(data, body, pool.submit(_checksum, body, pool.map), kind, source)
 
 
 @contextmanager
 def loaded(path: str | os.PathLike[str], kind: str) -> Iterator[Unpacked]:
-    """As `unpacked` of what a file holds, whose checksum is found from when its first bytes are read."""
-    with ThreadPoolExecutor(1) as pool:
-        with _reading(path):
-            data, found = _read(path, pool)
-        yield from _taken_apart(data, found, kind, os.fspath(path))
+    """As `unpacked` of what a file holds."""
+    with _reading(path):
+        data = _read(path)
+    with unpacked(data, kind, os.fspath(path)) as found:
+        yield found
 
 
 def _taken_apart(
-    data: bytes | memoryview, found: Future[bytes], kind: str, source: str
+    data: bytes | memoryview, body: memoryview, found: Future[bytes], kind: str, source: str
 ) -> Iterator[Unpacked]:
-    body = _body(data, source)
     try:
         header, offset = _header(body, source)
         if header["kind"] != kind:
@@ -95,25 +96,28 @@ def _taken_apart(
         _check(data, found.result(), source)  # damage comes before all that it may have led to
 
 
-def _read(path: str | os.PathLike[str], pool: ThreadPoolExecutor) -> tuple[bytes | memoryview, Future[bytes]]:
-    """All bytes of a file, and their checksum to be: each piece is added to it while the next one is read."""
+def _read(path: str | os.PathLike[str]) -> bytes | memoryview:
+    """All bytes of a file."""
     with open(path, "rb", buffering=0) as stream:
-        size, at, sha = os.fstat(stream.fileno()).st_size, 0, hashlib.sha256()
+        size, at = os.fstat(stream.fileno()).st_size, 0
+        # An array, as it is made of large pages.
         data = np.empty(size, np.uint8).data
-        while n := stream.readinto(data[at : at + AT_ONCE]):
-            pool.submit(sha.update, data[at : min(at + n, size - _DIGEST_BYTES)])
+        while n := stream.readinto(data[at:]):
             at += n
         more = stream.readall()
     if at == size and not more:
-        return data.toreadonly(), pool.submit(sha.digest)
+        return data.toreadonly()
     # It is no ordinary file, or became another one meanwhile.
-    other = bytes(data[:at]) + more
-    return other, pool.submit(_checksum, other)
+    return bytes(data[:at]) + more
 
 
-def _checksum(data: bytes) -> bytes:
-    """Of all but the checksum at the end."""
-    return hashlib.sha256(memoryview(data)[:-_DIGEST_BYTES]).digest()
+def _checksum(body: bytes | memoryview, over: Callable[..., Iterable[bytes]]) -> bytes:
+    """Of all that comes before it; `over` is a map that may run its calls at once."""
+    if _PREFIX.unpack_from(body)[1] == 1:
+        return hashlib.sha256(body).digest()
+    view = memoryview(body)
+    pieces = (view[at : at + _MIB] for at in range(0, len(view), _MIB))
+    return hashlib.sha256(b"".join(over(lambda piece: hashlib.sha256(piece).digest(), pieces))).digest()
 
 
 def kind_of(data: bytes, source: str = "these bytes") -> str:
@@ -122,7 +126,7 @@ def kind_of(data: bytes, source: str = "these bytes") -> str:
     try:
         return str(_header(body, source)[0]["kind"])
     except InputError:
-        _check(data, _checksum(data), source)
+        _check(data, _checksum(body, map), source)
         raise
 
 
@@ -144,9 +148,9 @@ def _check(data: bytes | memoryview, found: bytes, source: str) -> None:
 def _header(body: memoryview, source: str) -> tuple[dict[str, Any], int]:
     """The header, and where the arrays begin."""
     _, version, length = _PREFIX.unpack_from(body)
-    if version != VERSION:
+    if version not in (1, VERSION):
         raise InputError(
-            f"{source} has format version {version}, this release reads {VERSION}; "
+            f"{source} has format version {version}, this release reads 1 and {VERSION}; "
             "read it with the release that wrote it"
         )
     offset = _PREFIX.size + length

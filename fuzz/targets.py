@@ -7,7 +7,6 @@ input, so they are caught here; an answer that is not finite and carries no flag
 
 from __future__ import annotations
 
-import hashlib
 import struct
 import tempfile
 import warnings
@@ -123,7 +122,7 @@ def sealed(data: bytes, kind: bytes) -> bytes:
     (length,) = struct.unpack("<H", data[:2].ljust(2, b"\0"))
     header = data[2 : 2 + length].replace(b"KIND", kind)
     body = storage.MAGIC + struct.pack("<II", storage.VERSION, len(header)) + header + data[2 + length :]
-    return body + hashlib.sha256(body).digest()
+    return body + storage._checksum(body, map)
 
 
 def use(found: Any) -> None:

@@ -1,3 +1,4 @@
+import hashlib
 import os
 import threading
 
@@ -43,11 +44,9 @@ def test_truncated_and_foreign_files_are_refused_by_name(digest, tmp_path, lengt
         am.Moments.load(tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize("at_once", [10, 16, 1 << 20])
-def test_a_file_that_is_read_in_pieces_is_checked_from_its_first_byte_to_its_last(
-    digest, tmp_path, monkeypatch, at_once
-):
-    monkeypatch.setattr(storage, "AT_ONCE", at_once)
+@pytest.mark.parametrize("size", [10, 16, 1 << 20])
+def test_a_file_is_checked_in_pieces_from_its_first_byte_to_its_last(digest, tmp_path, monkeypatch, size):
+    monkeypatch.setattr(storage, "_MIB", size)
     path, data = tmp_path / "pieces.moments", digest.to_bytes()
     path.write_bytes(data)
     assert am.Digest.load(path).to_bytes() == data
@@ -94,11 +93,21 @@ def test_a_file_of_another_kind_is_refused(digest):
 
 
 def test_a_newer_format_is_refused(digest, monkeypatch):
-    monkeypatch.setattr(storage, "VERSION", 2)
+    monkeypatch.setattr(storage, "VERSION", 3)
     newer = digest.to_bytes()
-    monkeypatch.setattr(storage, "VERSION", 1)
-    with pytest.raises(am.InputError, match="version 2, this release reads 1"):
+    monkeypatch.setattr(storage, "VERSION", 2)
+    with pytest.raises(am.InputError, match="version 3, this release reads 1 and 2"):
         am.Digest.from_bytes(newer)
+
+
+def test_the_first_format_is_still_read(digest):
+    """Its checksum is that of all bytes at once."""
+    body = bytearray(digest.to_bytes()[:-32])
+    body[8:12] = (1).to_bytes(4, "little")
+    old = bytes(body) + hashlib.sha256(body).digest()
+    assert am.Digest.from_bytes(old).to_bytes() == digest.to_bytes()
+    with pytest.raises(am.InputError, match="damaged"):
+        am.Digest.from_bytes(old[:400] + bytes([old[400] ^ 1]) + old[401:])
 
 
 def test_only_plain_numbers_are_stored():

@@ -8,8 +8,9 @@ import numpy.linalg  # noqa: F401 - loads the BLAS that is asked about
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from aggmc_beam.blas import blas_for, one_blas_thread
 from aggmc_beam.local import threads
-from aggmc_beam.local.threads import one_blas_thread, spread
+from aggmc_beam.local.threads import spread
 
 
 def blas():
@@ -37,6 +38,14 @@ def test_the_setting_is_given_back_also_after_an_error():
     assert blas() == {3}
     with pytest.raises(ZeroDivisionError), spread() as map_over_threads:
         list(map_over_threads(lambda n: blas() == {1} and 1 // n, [1, 0]))
+    assert blas() == {3}
+
+
+def test_small_matrices_have_one_thread_and_large_ones_all():
+    with blas_for(100):
+        assert blas() == {1}
+    with blas_for(1000):
+        assert blas() == {3}
     assert blas() == {3}
 
 
