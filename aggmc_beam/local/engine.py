@@ -28,7 +28,8 @@ from aggmc_beam.local.threads import spread
 from aggmc_beam.local.tidy import FILE, KEY, TIME, group_columns, tidy
 from aggmc_beam.local.unchanged import Stamp, check_unchanged, stamps
 from aggmc_beam.moments import Counts
-from aggmc_beam.narrow import compact
+from aggmc_beam.narrow import compact, narrowed
+from aggmc_beam.native import compiled
 from aggmc_beam.noise import Exact
 from aggmc_beam.panelsums import Map
 from aggmc_beam.prepare import Preparation
@@ -258,9 +259,11 @@ def _sum_stream(
 def _read_compactly(plan: Plan, total: Accumulator, rows: int, threads: Map, progress: Progress) -> Records:
     """All records, in as few bytes as hold them; what is read at once is bounded."""
     parts, reader = [], _reader(plan, total, threads)
+    # Rows are picked from one by one, columns are laid out by compiled loops.
+    shorter = compact if compiled is None else narrowed
     for portion in portions(plan.sources, plan.frames, max(1, READ // len(plan.schema.states))):
         records = reader.feed(portion)
-        parts.append(replace(records, counts=compact(records.counts, threads)))
+        parts.append(replace(records, counts=shorter(records.counts, threads)))
         progress("reading", sum(len(part.key) for part in parts), rows)
     return joined(parts)
 

@@ -9,9 +9,10 @@
         for (Py_ssize_t k = 0; k < n; k++)                                                                  \
     ((TYPE *)rows)[k * states + i] = *(const TYPE *)(values + k * row + i * column)
 
-FOR_EACH_PROCESSOR
-void turn(const char *values, Py_ssize_t size, Py_ssize_t row, Py_ssize_t column, char *rows, Py_ssize_t states,
-          Py_ssize_t n)
+FOR_EACH_PROCESSOR(void, turn,
+                   (const char *values, Py_ssize_t size, Py_ssize_t row, Py_ssize_t column, char *rows,
+                    Py_ssize_t states, Py_ssize_t n),
+                   (values, size, row, column, rows, states, n))
 {
     if (size == 2)
         TURN(int16_t);

@@ -13,8 +13,8 @@ Products are added in 32 bits, as many as cannot overflow, and then in 64 bits: 
 #define PANEL 48
 /* Values that are held at once, and the least and most places. */
 #define HELD (1 << 17)
-#define FEWEST 256
-#define MOST 2048
+#define FEWEST 1024
+#define MOST 4096
 /* Of larger values, less the centre, too few products can be added in 32 bits. */
 #define LARGEST 4095
 /* So many realizations can be added up in 32 bits. */
@@ -213,8 +213,7 @@ INLINE void add_steps(const Line *line, const Block *block, Py_ssize_t n)
 }
 
 /* 1 if all was added, 0 if a value is too large, -1 if a record is not there. */
-FOR_EACH_PROCESSOR
-int add_line(const Line *line, Block *block, Py_ssize_t places)
+FOR_EACH_PROCESSOR(int, add_line, (const Line *line, Block *block, Py_ssize_t places), (line, block, places))
 {
     Py_ssize_t end = line->place[line->realizations];
     for (; block->start < end; block->start += places) {

@@ -16,8 +16,9 @@
         return bits < 2 * half;                                                                             \
     } while (0)
 
-FOR_EACH_PROCESSOR
-int write_narrow(const char *from, Py_ssize_t from_size, char *to, Py_ssize_t to_size, Py_ssize_t n)
+FOR_EACH_PROCESSOR(int, write_narrow,
+                   (const char *from, Py_ssize_t from_size, char *to, Py_ssize_t to_size, Py_ssize_t n),
+                   (from, from_size, to, to_size, n))
 {
     if (from_size == 8 && to_size == 2)
         WRITE(int64_t, int16_t);

@@ -8,18 +8,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Functions that are compiled for several kinds of processors. Which is taken shows when the module is loaded. */
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__)
-#define FOR_EACH_PROCESSOR __attribute__((target_clones("arch=skylake-avx512", "avx2", "default")))
-#else
-#define FOR_EACH_PROCESSOR
-#endif
-
-/* Functions that become part of those, and so are compiled for several kinds too. */
+/* Functions that become part of others. */
 #if defined(__GNUC__)
 #define INLINE static inline __attribute__((always_inline))
 #else
 #define INLINE static inline
+#endif
+
+/* The head of a function that is compiled for several kinds of processors, with all that is INLINE in it. Which is taken
+   is asked at each call. The widest kind multiplies and adds numbers of 16 bits in one step; 512 bits at once would be
+   slower, as most loads would then lie across two lines of the cache. */
+#if defined(__x86_64__) && defined(__GNUC__)
+#define WIDEST "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,prefer-vector-width=256"
+#define HAS(FEATURE) __builtin_cpu_supports(FEATURE)
+#define FOR_EACH_PROCESSOR(TYPE, NAME, PARAMETERS, ARGUMENTS)                                               \
+    INLINE TYPE NAME##_body PARAMETERS;                                                                     \
+    __attribute__((target(WIDEST))) static TYPE NAME##_widest PARAMETERS { return NAME##_body ARGUMENTS; }  \
+    __attribute__((target("avx2"))) static TYPE NAME##_avx2 PARAMETERS { return NAME##_body ARGUMENTS; }    \
+    static TYPE NAME##_any PARAMETERS { return NAME##_body ARGUMENTS; }                                     \
+    static TYPE NAME PARAMETERS                                                                             \
+    {                                                                                                       \
+        if (HAS("avx512vnni") && HAS("avx512bw") && HAS("avx512dq") && HAS("avx512vl"))                     \
+            return NAME##_widest ARGUMENTS;                                                                 \
+        return HAS("avx2") ? NAME##_avx2 ARGUMENTS : NAME##_any ARGUMENTS;                                  \
+    }                                                                                                       \
+    INLINE TYPE NAME##_body PARAMETERS
+#else
+#define FOR_EACH_PROCESSOR(TYPE, NAME, PARAMETERS, ARGUMENTS) static TYPE NAME PARAMETERS
 #endif
 
 /* An array of Python's, while it is in use. */

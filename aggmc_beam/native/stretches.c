@@ -18,8 +18,9 @@
         return all == 0;                                                                                    \
     } while (0)
 
-FOR_EACH_PROCESSOR
-int note_firsts(const char *values, Py_ssize_t bytes, Py_ssize_t n, Py_ssize_t size, char *out)
+FOR_EACH_PROCESSOR(int, note_firsts,
+                   (const char *values, Py_ssize_t bytes, Py_ssize_t n, Py_ssize_t size, char *out),
+                   (values, bytes, n, size, out))
 {
     if (bytes == 8)
         FIRSTS(int64_t);

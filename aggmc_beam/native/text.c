@@ -59,8 +59,9 @@ INLINE const char *rest(const char *at, const char *end, char separator)
 }
 
 /* Read all lines, as many as `rows`; whether they are as they should be. The last of the fields ends a line. */
-FOR_EACH_PROCESSOR
-int parse(const char *at, const char *end, const Field *fields, Py_ssize_t count, Py_ssize_t rows)
+FOR_EACH_PROCESSOR(int, parse,
+                   (const char *at, const char *end, const Field *fields, Py_ssize_t count, Py_ssize_t rows),
+                   (at, end, fields, count, rows))
 {
     for (Py_ssize_t row = 0; row < rows; row++) {
         for (Py_ssize_t f = 0; f < count; f++) {
@@ -147,8 +148,7 @@ end:
     return PyErr_Occurred() ? NULL : PyBool_FromLong(fits);
 }
 
-FOR_EACH_PROCESSOR
-Py_ssize_t count_ends(const char *text, Py_ssize_t length)
+FOR_EACH_PROCESSOR(Py_ssize_t, count_ends, (const char *text, Py_ssize_t length), (text, length))
 {
     Py_ssize_t found = 0;
     for (Py_ssize_t start = 0; start < length; start += 128) {
