@@ -32,7 +32,7 @@ COMPILED = Extension(
     "aggmc_beam.native.compiled",
     sorted(str(path.relative_to(HERE)) for path in NATIVE.glob("*.c")),
     depends=["aggmc_beam/native/native.h"],
-    extra_compile_args=[] if os.name == "nt" else ["-O3", "-fvisibility=hidden"],
+    extra_compile_args=[] if os.name == "nt" else ["-O3", "-ffp-contract=off", "-fvisibility=hidden"],
     optional=True,
 )
 

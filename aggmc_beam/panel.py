@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from aggmc_beam.stretches import Steps
+
 #: Empty places after each realization: no pair at lag 2 reaches from one to the next.
 APART = 2
 #: Stretches of a column that are long enough to be copied one by one.
@@ -55,10 +57,12 @@ class Panel:
         if runs is None:
             return cls._of_scattered(key, time, label_of)
         steps = len(key) // len(runs.key)
-        if runs.is_full(time, steps):
+        spans = Steps.of(time, runs.head)
+        first, last = spans.first, spans.last
+        are_full = (runs.length == steps) & (first == time[0]) & (last - first == steps - 1)
+        if not spans.back and not spans.level and are_full.all():
             order, panel = cls._over(runs.key, np.full_like(runs.head, time[0]), runs.length, label_of)
             return replace(panel, head=runs.head[order])
-        first, last = np.minimum.reduceat(time, runs.head), np.maximum.reduceat(time, runs.head)
         low, most = int(first.min()), int(last.max() - first.min()) + 1
         length = last - first + 1
         if most * len(length) <= 1.25 * length.sum():
@@ -210,9 +214,3 @@ class _Runs(NamedTuple):
         if len(keys) > int(keys.max()) - base + 1 or np.bincount(keys - base).max() > 1:
             return None
         return cls(keys, head, np.diff(head, append=len(key)))
-
-    def is_full(self, time: np.ndarray, steps: int) -> bool:
-        """Whether all realizations have the same `steps`, in order."""
-        if not (self.length == steps).all():
-            return False
-        return bool((time.reshape(-1, steps) == np.arange(time[0], time[0] + steps)).all())

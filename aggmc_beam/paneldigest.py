@@ -13,6 +13,7 @@ import numpy as np
 
 from aggmc_beam.line import Lone
 from aggmc_beam.moments import CoMoment, Counts, Moments
+from aggmc_beam.native import compiled
 from aggmc_beam.profile import SHIFT, Profile, end_at, scattered
 
 #: Where the neighbours are that make a record the left or right end of a pair at lag 1, and at lag 2.
@@ -119,7 +120,8 @@ def profiles_of(centres: Sequence[np.ndarray], parts: Sequence[StepSums], start:
 def _dense(parts: list[list[Lone]], S: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The steps [m] of all, and for each of the parts its sums [m, S] and numbers [m] there."""
     ones = [part[0] for part in parts if len(part) == 1]
-    if len(ones) == len(parts) and all(np.array_equal(one.step, ones[0].step) for one in ones):
+    lengths = {len(one.step) for one in ones}
+    if len(ones) == len(parts) and len(lengths) == 1 and not np.ptp([one.step for one in ones], 0).any():
         return ones[0].step, np.array([one.sums for one in ones]), np.array([one.number for one in ones])
     at = np.unique(np.concatenate([np.zeros(0, np.int64), *(found.step for part in parts for found in part)]))
     sums, number = np.zeros((len(parts), len(at), S)), np.zeros((len(parts), len(at)))
@@ -157,8 +159,11 @@ def _means(sums: Sequence[np.ndarray], number: np.ndarray, centre: np.ndarray) -
 
     Of whole numbers only the division is rounded, so that a mean tells its sum."""
     found = np.empty((*number.shape, centre.shape[1]))
-    for one, n, c, out in zip(sums, number[:, :, None], centre, found, strict=True):
-        np.multiply(n, c, out=out)
+    for one, n, c, out in zip(sums, number, centre, found, strict=True):
+        if compiled is not None:
+            compiled.means(np.ascontiguousarray(one), n, c, out)
+            continue
+        np.multiply(n[:, None], c, out=out)
         out += one
-        out /= np.maximum(n, 1.0)
+        out /= np.maximum(n, 1.0)[:, None]
     return found

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+
+from aggmc_beam.native import compiled
+
+#: Stretches for which there is room at first.
+FEW = 1 << 12
 
 
 def heads_of(numbers: np.ndarray) -> np.ndarray | None:
@@ -11,7 +18,42 @@ def heads_of(numbers: np.ndarray) -> np.ndarray | None:
     >>> heads_of(np.array([7, 7, 5, 5, 5, 7])).tolist(), heads_of(np.array([7, 5, 7]))
     ([0, 2, 5], None)
     """
+    if compiled is not None and numbers.dtype.kind == "i" and numbers.flags.c_contiguous and len(numbers):
+        most = (len(numbers) - 1) // 2 + 1
+        for room in (min(FEW, most), most):
+            heads = np.empty(room, np.int64)
+            found = compiled.heads(numbers, heads)
+            if found >= 0:
+                return heads[:found].copy()
+        return None
     changed = numbers[1:] != numbers[:-1]
     if 2 * np.count_nonzero(changed) > len(changed):
         return None
     return np.concatenate([[0], np.flatnonzero(changed) + 1])
+
+
+class Steps(NamedTuple):
+    """The `first` and `last` step in each stretch; how many records come `back` to an earlier step than the
+    one before them in their stretch, and how many stay at the same `level`."""
+
+    first: np.ndarray
+    last: np.ndarray
+    back: int
+    level: int
+
+    @classmethod
+    def of(cls, time: np.ndarray, heads: np.ndarray) -> Steps:
+        """
+        >>> Steps.of(np.array([4, 5, 5, 9, 8]), np.array([0, 3]))
+        Steps(first=array([4, 8]), last=array([5, 9]), back=1, level=1)
+        """
+        time = np.ascontiguousarray(time, np.int64)
+        first, last = np.empty_like(heads), np.empty_like(heads)
+        if compiled is not None and len(heads):
+            return cls(first, last, *compiled.bounds(time, heads, first, last))
+        if not len(heads):
+            return cls(first, last, 0, 0)
+        back, level = time[1:] < time[:-1], time[1:] == time[:-1]
+        back[heads[1:] - 1] = level[heads[1:] - 1] = False
+        ends = np.minimum.reduceat(time, heads), np.maximum.reduceat(time, heads)
+        return cls(*ends, int(np.count_nonzero(back)), int(np.count_nonzero(level)))

@@ -4,15 +4,17 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from loops import numpy_alone
+from loops import ROADS, numpy_alone
 
 from aggmc_beam.native import compiled
 from aggmc_beam.panelsums import PanelSums
+from aggmc_beam.stretches import Steps, heads_of
 
 CC = (sysconfig.get_config_var("CC") or "cc").split()[0]
 #: Whole numbers next to the limits of 16, 32 and 64 bits.
@@ -305,3 +307,54 @@ def test_sums_are_the_same_to_the_last_bit_without_compiled_loops(most, order, m
     quick = digest()
     with numpy_alone():
         assert digest() == quick
+
+
+@needs_compiled
+@pytest.mark.parametrize("kind", [np.int8, np.int16, np.int32, np.int64])
+@given(st.lists(st.tuples(st.integers(-3, 3), st.integers(1, 600)), min_size=1, max_size=8))
+def test_stretches_begin_where_a_number_differs_from_the_one_before(kind, runs):
+    numbers = np.repeat(*np.array(runs, np.int64).T).astype(kind)
+    right = [i for i in range(len(numbers)) if i == 0 or numbers[i] != numbers[i - 1]]
+    out = np.empty(len(runs), np.int64)
+    assert out[: compiled.heads(numbers, out)].tolist() == right
+    assert compiled.heads(numbers, out[: len(right) - 1]) == -1
+    expected = right if 2 * (len(right) - 1) <= len(numbers) - 1 else None
+    found = heads_of(numbers)
+    assert (None if found is None else found.tolist()) == expected
+    with numpy_alone():
+        again = heads_of(numbers)
+    assert (None if again is None else again.tolist()) == expected
+
+
+@pytest.mark.parametrize("road", ROADS)
+@given(st.lists(st.lists(st.sampled_from([-(2**63), -1, 0, 1, 2**62, 2**62 + 1]), min_size=1), min_size=1))
+def test_bounds_and_order_of_stretches_are_those_of_each(road, stretches):
+    heads = np.cumsum([0] + [len(s) for s in stretches[:-1]])
+    with ROADS[road]():
+        found = Steps.of(np.array([t for s in stretches for t in s], np.int64), heads)
+    assert found.first.tolist() == [min(s) for s in stretches]
+    assert found.last.tolist() == [max(s) for s in stretches]
+    assert found.back == sum(b < a for s in stretches for a, b in pairwise(s))
+    assert found.level == sum(b == a for s in stretches for a, b in pairwise(s))
+
+
+@needs_compiled
+@pytest.mark.parametrize("heads", [[0, 0], [1, 3], [-1, 1], [2, 1]])
+def test_stretches_that_are_empty_or_elsewhere_are_refused(heads):
+    two = np.zeros(2, np.int64)
+    with pytest.raises(ValueError, match="do not fit"):
+        compiled.bounds(np.zeros(3, np.int64), np.array(heads), two, two.copy())
+
+
+@needs_compiled
+def test_means_are_rounded_as_numpy_rounds_them():
+    rng = np.random.default_rng(5)
+    sums, centre = rng.normal(size=(40, 7)), rng.normal(size=7)
+    number, out = rng.integers(0, 5, 40).astype(float), np.empty((40, 7))
+    compiled.means(sums, number, centre, out)
+    right = (number[:, None] * centre + sums) / np.maximum(number, 1)[:, None]
+    np.testing.assert_array_equal(out, right)
+    with pytest.raises(ValueError, match="do not fit"):
+        compiled.means(sums, number[1:], centre, out)
+    with pytest.raises(TypeError):
+        compiled.means(sums.astype(int), number, centre, out)

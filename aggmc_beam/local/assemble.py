@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from aggmc_beam.local.sources import BROKEN, ROW
 from aggmc_beam.local.tidy import COUNT, FILE, KEY, POPULATION, STATE, TIME, VALUES, name_of, value_columns
 from aggmc_beam.panelsums import Map
 from aggmc_beam.records import MAX_COUNT, Schema, good_rows
-from aggmc_beam.stretches import heads_of
 
 SPOILED = "another row of its record cannot be used, so the record is not"
 INCOMPLETE = "its record has no row for some state, and input.absent is missing"
@@ -57,6 +55,8 @@ class Records:
     population: np.ndarray | None
     place: Any
     rows: np.ndarray | None = None
+    heads: np.ndarray | None = None
+    """Where stretches of records of one realization begin, if that is known."""
 
     def part(self, at: np.ndarray) -> Records:
         population = None if self.population is None else self.population[at]
@@ -64,11 +64,6 @@ class Records:
         # Much faster than counts[at] where a record is one stretch of memory.
         counts = np.take(self.counts, at, axis=0) if self.counts.flags.c_contiguous else self.counts[at]
         return Records(self.key[at], self.time[at], counts, population, self.place[at], rows)
-
-    @cached_property
-    def heads(self) -> np.ndarray | None:
-        """Where stretches of records of one realization begin, if there are such."""
-        return heads_of(self.key)
 
     @property
     def all_rows(self) -> int:
@@ -154,8 +149,8 @@ class Wide:
             good = good_rows(counts)
             self.refused.add(Places(frame)[~good])
             frame, counts = frame.filter(pl.Series(good)), counts[good]
-        key, time = self.keys.of(frame), frame[TIME].to_numpy()
-        return Records(key, time, counts, _populations(frame), Places(frame))
+        key, heads = self.keys.stretches(frame)
+        return Records(key, frame[TIME].to_numpy(), counts, _populations(frame), Places(frame), heads=heads)
 
     def _lists(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, np.ndarray]:
         """The rows whose lists are as long as they must be, and their counts; others are refused."""
@@ -221,12 +216,12 @@ class Long:
         if not _all_good(counts):
             return None
         records = pl.DataFrame(heads)
-        key, time = self.keys.of(records), records[TIME].to_numpy()
+        (key, starts), time = self.keys.stretches(records), records[TIME].to_numpy()
         again = np.diff(time) <= 0
         if np.any((np.diff(key) < 0) | ((np.diff(key) == 0) & again)):
             return None
         rows = np.full(len(key), S)
-        return Records(key, time, counts, _populations(records), Places(frame, S), rows)
+        return Records(key, time, counts, _populations(records), Places(frame, S), rows, starts)
 
     def finish(self) -> Records | None:
         rows, self.waiting = self.waiting, None

@@ -68,10 +68,14 @@ class Keys:
 
     def of(self, frame: pl.DataFrame) -> np.ndarray:
         """The key of each row."""
+        return self.stretches(frame)[0]
+
+    def stretches(self, frame: pl.DataFrame) -> tuple[np.ndarray, np.ndarray | None]:
+        """The key of each row, and where stretches of equal keys begin, as `heads_of` tells."""
         names = [*self.columns, KEY]
         columns = frame.select(names)
         if not columns.height:
-            return np.zeros(0, np.int64)
+            return np.zeros(0, np.int64), None
         if not self.columns and columns[KEY].dtype.is_integer() and not columns[KEY].null_count():
             whole = self._of_whole(columns[KEY].to_numpy())
             if whole is not None:
@@ -82,19 +86,23 @@ class Keys:
         stretches = columns if len(heads) > columns.height // 2 else columns[heads]
         key = self._look_up(stretches)
         if stretches is columns:
-            return key
-        at = heads.to_numpy()
-        return np.repeat(key, np.diff(at, append=columns.height))
+            return key, None
+        at = heads.to_numpy().astype(np.int64)
+        return np.repeat(key, np.diff(at, append=columns.height)), at
 
-    def _of_whole(self, numbers: np.ndarray) -> np.ndarray | None:
-        """As `of`, for whole numbers; None if not all realizations are such, or they lie too far apart."""
+    def _of_whole(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray | None] | None:
+        """As `stretches`, for whole numbers; None if not all realizations are such, or they lie too far
+        apart."""
         heads = heads_of(numbers)
         if heads is None:
-            return self._look_up_whole(numbers)
+            key = self._look_up_whole(numbers)
+            return None if key is None else (key, None)
         key = self._look_up_whole(numbers[heads])
-        if key is None or not np.array_equal(key, numbers[heads]):
-            return None if key is None else np.repeat(key, np.diff(heads, append=len(numbers)))
-        return numbers.astype(np.int64, copy=False)
+        if key is None:
+            return None
+        if np.array_equal(key, numbers[heads]):
+            return numbers.astype(np.int64, copy=False), heads
+        return np.repeat(key, np.diff(heads, append=len(numbers))), heads
 
     def _look_up(self, columns: pl.DataFrame) -> np.ndarray:
         names = columns.columns

@@ -11,6 +11,7 @@ import polars as pl
 from aggmc_beam.local.keys import Group, Keys
 from aggmc_beam.local.tidy import KEY, TIME, group_columns, placed, readable
 from aggmc_beam.records import Schema
+from aggmc_beam.stretches import Steps
 
 #: Rows that are read at once; also a bound on memory.
 BATCH = 100_000
@@ -64,32 +65,34 @@ def survey(
     for batch in batches(wanted, BATCH * 4):
         rows += batch.height
         good = batch if batch["good"].all() else batch.filter("good")
-        key, time = keys.of(good), good[TIME].to_numpy()
+        (key, heads), time = keys.stretches(good), good[TIME].to_numpy()
         more = len(keys) - len(first)
         first = np.concatenate([first, np.full(more, np.iinfo(np.int64).max)])
         last = np.concatenate([last, np.full(more, np.iinfo(np.int64).min)])
-        backwards += _scan(key, time, first, last)
-        stretches += int(np.count_nonzero(np.diff(key, prepend=latest)))
+        backwards += _scan(key, time, heads, first, last)
+        changes = key if heads is None else key[heads]
+        stretches += int(np.count_nonzero(np.diff(changes, prepend=latest)))
         latest = int(key[-1]) if len(key) else latest
         progress(rows)
     return Survey(rows, backwards, stretches, _extents(keys, first, last))
 
 
-def _scan(key: np.ndarray, time: np.ndarray, first: np.ndarray, last: np.ndarray) -> int:
+def _scan(
+    key: np.ndarray, time: np.ndarray, heads: np.ndarray | None, first: np.ndarray, last: np.ndarray
+) -> int:
     """Widen each key's first and last step; how many steps lie before an earlier row's."""
     if not len(key):
         return 0
-    k, t = key, time
-    if np.any(np.diff(key) < 0):
+    if np.any(np.diff(key if heads is None else key[heads]) < 0):
         # Small numbers are sorted by their digits, which is faster.
         order = np.argsort(key.astype(np.uint16) if len(last) <= 1 << 16 else key, kind="stable")
-        k, t = key[order], time[order]
-    heads = np.flatnonzero(np.concatenate([[True], np.diff(k) != 0]))
-    behind = np.diff(t) < 0
-    behind[heads[1:] - 1] = False
-    found = int(behind.sum()) + int((t[heads] < last[k[heads]]).sum())
-    first[k[heads]] = np.minimum(first[k[heads]], np.minimum.reduceat(t, heads))
-    last[k[heads]] = np.maximum(last[k[heads]], np.maximum.reduceat(t, heads))
+        key, time, heads = key[order], time[order], None
+    if heads is None:
+        heads = np.flatnonzero(np.concatenate([[True], np.diff(key) != 0]))
+    k, steps = key[heads], Steps.of(time, heads)
+    found = steps.back + int((time[heads] < last[k]).sum())
+    first[k] = np.minimum(first[k], steps.first)
+    last[k] = np.maximum(last[k], steps.last)
     return found
 
 
@@ -111,7 +114,8 @@ def extents_of(
     there = np.zeros(len(keys), bool)
     there[key if heads is None else key[heads]] = True
     if len(keys.groups) == 1:
-        return {keys.groups[0]: Extent(int(there.sum()), int(time.min()), int(time.max()))}
+        steps = Steps.of(time, np.zeros(1, np.int64))
+        return {keys.groups[0]: Extent(int(there.sum()), int(steps.first[0]), int(steps.last[0]))}
     group = keys.group
     label = group[key]
     order = np.argsort(label, kind="stable")
@@ -127,7 +131,8 @@ def extents_of(
 def steps_back(key: np.ndarray, time: np.ndarray) -> int:
     """How many records come before one of the same realization that was met earlier."""
     size = int(key.max(initial=-1)) + 1
-    return _scan(key, time, np.full(size, np.iinfo(np.int64).max), np.full(size, np.iinfo(np.int64).min))
+    limits = np.iinfo(np.int64)
+    return _scan(key, time, None, np.full(size, limits.max), np.full(size, limits.min))
 
 
 def batches(frame: Table, rows: int) -> Iterator[pl.DataFrame]:

@@ -50,8 +50,20 @@ def firsts(values: np.ndarray, size: int, out: np.ndarray) -> bool:
     """Write the first number of each stretch of `size` whole numbers, the last of which may be shorter, into
     an array of the same type; whether all numbers of each stretch are equal."""
 
+def heads(values: np.ndarray, out: np.ndarray) -> int:
+    """Write where each stretch of equal whole numbers begins into an array of 64 bits each; how many there
+    are, or -1 if there are more than it holds."""
+
+def bounds(values: np.ndarray, heads: np.ndarray, least: np.ndarray, most: np.ndarray) -> tuple[int, int]:
+    """Write the least and the largest number of each stretch of `values` that begins at one of the `heads`,
+    all of 64 bits. How often a number is less than that before it in its stretch, and how often equal."""
+
 def repeats(text: np.ndarray, period: int) -> bool:
     """Whether each byte is the one so many bytes before it."""
+
+def means(sums: np.ndarray, number: np.ndarray, centre: np.ndarray, out: np.ndarray) -> None:
+    """Write the means [m, S] of so many records [m] each, given their sums [m, S] about a centre [S]; zero
+    where there is none and the sum is zero. All are of floats."""
 
 def take_rows(rows: list[Any], places: dict[str, int], lists: bool, out: np.ndarray) -> bool:
     """Write what dictionaries have under some names to the rows of an array [n, width] of 32 bits: each to

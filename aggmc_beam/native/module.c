@@ -7,7 +7,7 @@ int hold(PyObject *object, Array *array, const char *name, int dimensions, int s
     if (PyObject_GetBuffer(object, &array->view, kind >= COLUMN ? flags | PyBUF_WRITABLE : flags) < 0)
         return -1;
     array->is_held = 1;
-    const char *format = array->view.format, *allowed = kind == FLOATS ? "d" : "bhilq";
+    const char *format = array->view.format, *allowed = kind == FLOATS || kind == DOUBLES ? "d" : "bhilq";
     int is_right = format != NULL && strlen(format) == 1 && strchr(allowed, format[0]) != NULL;
     if (is_right && array->view.ndim == dimensions && (size == 0 || array->view.itemsize == size))
         return 0;
@@ -29,7 +29,10 @@ static PyMethodDef methods[] = {
     {"parse_lines", parse_lines, METH_VARARGS, NULL},
     {"count_lines", count_lines, METH_O, NULL},
     {"firsts", firsts, METH_VARARGS, NULL},
+    {"heads", heads, METH_VARARGS, NULL},
+    {"bounds", bounds, METH_VARARGS, NULL},
     {"repeats", repeats, METH_VARARGS, NULL},
+    {"means", means, METH_VARARGS, NULL},
     {"take_rows", take_rows, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -43,9 +43,9 @@ typedef struct {
     int is_held;
 } Array;
 
-/* What an array must be: of integers with a sign, in any order or packed row by row; the same, and writable; or of
-   doubles, packed and writable. */
-enum { STRIDED, PACKED, COLUMN, WRITABLE, FLOATS };
+/* What an array must be: of integers with a sign, in any order or packed row by row, or of doubles, packed; the same, and
+   writable. */
+enum { STRIDED, PACKED, DOUBLES, COLUMN, WRITABLE, FLOATS };
 
 /* Hold an array, each of whose numbers has so many bytes (0 for any), and return 0; or set an exception. */
 int hold(PyObject *object, Array *array, const char *name, int dimensions, int size, int kind);
@@ -57,7 +57,10 @@ PyObject *lay_out(PyObject *self, PyObject *arguments);
 PyObject *parse_lines(PyObject *self, PyObject *arguments);
 PyObject *count_lines(PyObject *self, PyObject *argument);
 PyObject *firsts(PyObject *self, PyObject *arguments);
+PyObject *heads(PyObject *self, PyObject *arguments);
+PyObject *bounds(PyObject *self, PyObject *arguments);
 PyObject *repeats(PyObject *self, PyObject *arguments);
+PyObject *means(PyObject *self, PyObject *arguments);
 PyObject *take_rows(PyObject *self, PyObject *arguments);
 
 #endif
