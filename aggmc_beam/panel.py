@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from aggmc_beam.stretches import Steps
+from aggmc_beam.stretches import Steps, limits_of
 
 #: Empty places after each realization: no pair at lag 2 reaches from one to the next.
 APART = 2
@@ -77,9 +77,10 @@ class Panel:
     @classmethod
     def _of_scattered(cls, key: np.ndarray, time: np.ndarray, label_of: Label) -> Panel | None:
         """Where the records of a realization do not follow each other."""
-        base, low, steps = int(key.min()), int(time.min()), int(np.ptp(time)) + 1
+        (base, highest), (low, last) = limits_of(key), limits_of(time)
+        steps = last - low + 1
         number = key - base if base else key
-        met = np.zeros(int(number.max()) + 1, bool)
+        met = np.zeros(highest - base + 1, bool)
         met[number] = True
         keys = np.flatnonzero(met) + base
         if steps * len(keys) > SPARSE * len(key):

@@ -82,7 +82,11 @@ class StepSums:
             self.sums[at] += sums
             self.number[at] += number
         for known, found in zip(self.lone, lone, strict=True):
-            known.append(found._replace(step=found.step + first))
+            found = found._replace(step=found.step + first)
+            if known and np.array_equal(known[-1].step, found.step):
+                known[-1] = Lone(found.step, known[-1].sums + found.sums, known[-1].number + found.number)
+                continue
+            known.append(found)
             if len(known) > POOL:
                 known[:] = [_pooled(known)]
 

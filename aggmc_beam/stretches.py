@@ -32,6 +32,16 @@ def heads_of(numbers: np.ndarray) -> np.ndarray | None:
     return np.concatenate([[0], np.flatnonzero(changed) + 1])
 
 
+def limits_of(numbers: np.ndarray) -> tuple[int, int]:
+    """The least and the largest of some numbers, in one go.
+
+    >>> limits_of(np.array([4, 9, 2]))
+    (2, 9)
+    """
+    found = Steps.of(numbers, np.zeros(1, np.int64))
+    return int(found.first[0]), int(found.last[0])
+
+
 class Steps(NamedTuple):
     """The `first` and `last` step in each stretch; how many records come `back` to an earlier step than the
     one before them in their stretch, and how many stay at the same `level`."""

@@ -358,3 +358,10 @@ def test_means_are_rounded_as_numpy_rounds_them():
         compiled.means(sums, number[1:], centre, out)
     with pytest.raises(TypeError):
         compiled.means(sums.astype(int), number, centre, out)
+
+
+@needs_compiled
+def test_as_many_changes_within_stretches_as_a_byte_has_values_are_noticed():
+    numbers = np.tile(np.array([0, 1], np.int8), 128)
+    numbers = np.append(numbers, [0, 0]).astype(np.int8)  # 256 changes
+    assert not compiled.firsts(numbers, len(numbers), np.empty(1, np.int8))

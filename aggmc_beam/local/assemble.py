@@ -10,12 +10,13 @@ import numpy as np
 import polars as pl
 
 from aggmc_beam.local.keys import Keys
-from aggmc_beam.local.matrix import of_lists, of_rows, side_by_side
+from aggmc_beam.local.matrix import in_one, of_lists, of_rows, side_by_side
 from aggmc_beam.local.recordwise import by_stretch, repeats
 from aggmc_beam.local.sources import BROKEN, ROW
 from aggmc_beam.local.tidy import COUNT, FILE, KEY, POPULATION, STATE, TIME, VALUES, name_of, value_columns
 from aggmc_beam.panelsums import Map
 from aggmc_beam.records import MAX_COUNT, Schema, good_rows
+from aggmc_beam.stretches import Steps
 
 SPOILED = "another row of its record cannot be used, so the record is not"
 INCOMPLETE = "its record has no row for some state, and input.absent is missing"
@@ -122,6 +123,14 @@ def _populations(frame: pl.DataFrame) -> np.ndarray | None:
     return frame[POPULATION].to_numpy() if POPULATION in frame.columns else None
 
 
+def _in_order(key: np.ndarray, time: np.ndarray, heads: np.ndarray | None) -> bool:
+    """Whether each record comes after the one before it, by key and time; given where stretches of one key
+    begin, if that is known."""
+    heads = np.flatnonzero(np.diff(key, prepend=-1)) if heads is None else heads
+    steps = Steps.of(time, heads)
+    return bool(np.all(np.diff(key[heads]) > 0)) and not steps.back and not steps.level
+
+
 def _all_good(counts: np.ndarray) -> bool:
     """Quickly, what `good_rows` tells of all rows."""
     if counts.dtype.kind in "iu":
@@ -149,8 +158,8 @@ class Wide:
             good = good_rows(counts)
             self.refused.add(Places(frame)[~good])
             frame, counts = frame.filter(pl.Series(good)), counts[good]
-        key, heads = self.keys.stretches(frame)
-        return Records(key, frame[TIME].to_numpy(), counts, _populations(frame), Places(frame), heads=heads)
+        (key, heads), time = self.keys.stretches(frame, self.over), in_one(frame[TIME], self.over)
+        return Records(key, time, counts, _populations(frame), Places(frame), heads=heads)
 
     def _lists(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, np.ndarray]:
         """The rows whose lists are as long as they must be, and their counts; others are refused."""
@@ -217,8 +226,7 @@ class Long:
             return None
         records = pl.DataFrame(heads)
         (key, starts), time = self.keys.stretches(records), records[TIME].to_numpy()
-        again = np.diff(time) <= 0
-        if np.any((np.diff(key) < 0) | ((np.diff(key) == 0) & again)):
+        if not _in_order(key, time, starts):
             return None
         rows = np.full(len(key), S)
         return Records(key, time, counts, _populations(records), Places(frame, S), rows, starts)

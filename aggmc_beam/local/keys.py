@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
+from aggmc_beam.local.matrix import in_one
 from aggmc_beam.local.tidy import KEY
+from aggmc_beam.panelsums import Map
 from aggmc_beam.records import realization_number
-from aggmc_beam.stretches import heads_of
+from aggmc_beam.stretches import heads_of, limits_of
 
 Group = tuple[str, ...]
 
@@ -70,14 +72,15 @@ class Keys:
         """The key of each row."""
         return self.stretches(frame)[0]
 
-    def stretches(self, frame: pl.DataFrame) -> tuple[np.ndarray, np.ndarray | None]:
-        """The key of each row, and where stretches of equal keys begin, as `heads_of` tells."""
+    def stretches(self, frame: pl.DataFrame, over: Map = map) -> tuple[np.ndarray, np.ndarray | None]:
+        """The key of each row, and where stretches of equal keys begin, as `heads_of` tells. `over` is a map
+        that may run its calls at once."""
         names = [*self.columns, KEY]
         columns = frame.select(names)
         if not columns.height:
             return np.zeros(0, np.int64), None
         if not self.columns and columns[KEY].dtype.is_integer() and not columns[KEY].null_count():
-            whole = self._of_whole(columns[KEY].to_numpy())
+            whole = self._of_whole(in_one(columns[KEY], over))
             if whole is not None:
                 return whole
         # Rows of a realization mostly follow each other, so only the first of each stretch is looked up.
@@ -118,7 +121,7 @@ class Keys:
         if self._names:
             return None
         whole = self._whole or Whole.none()
-        low, high = int(numbers.min()), int(numbers.max())
+        low, high = limits_of(numbers)
         if len(whole.numbers):
             low, high = min(low, whole.low), max(high, whole.high)
         if high - low >= SPARSE * (len(numbers) + len(whole.numbers)) + (1 << 16):

@@ -80,6 +80,26 @@ def of_rows(column: pl.Series, S: int, over: Map = map) -> np.ndarray | None:
     return _joined((len(column),), _arrays(column), PIECE, over).reshape(-1, S)
 
 
+def in_one(column: pl.Series, over: Map = map) -> np.ndarray:
+    """The numbers of a column, where they lie if it has one chunk.
+
+    >>> in_one(pl.concat([pl.Series([1, 2]), pl.Series([3])], rechunk=False)).tolist()
+    [1, 2, 3]
+    """
+    if column.n_chunks() == 1 or not _is_whole(column):
+        return column.to_numpy()
+    arrays = _arrays(column)
+    out = np.empty(len(column), arrays[0].dtype)
+
+    def write(piece: tuple[int, np.ndarray]) -> None:
+        start, part = piece
+        out[start : start + len(part)] = part
+
+    for _ in over(write, _parts(arrays, PIECE)):
+        pass
+    return out
+
+
 def _is_whole(column: pl.Series) -> bool:
     return column.dtype.is_integer() and not column.null_count() and len(column) > 0
 

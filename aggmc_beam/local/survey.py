@@ -11,7 +11,7 @@ import polars as pl
 from aggmc_beam.local.keys import Group, Keys
 from aggmc_beam.local.tidy import KEY, TIME, group_columns, placed, readable
 from aggmc_beam.records import Schema
-from aggmc_beam.stretches import Steps
+from aggmc_beam.stretches import Steps, limits_of
 
 #: Rows that are read at once; also a bound on memory.
 BATCH = 100_000
@@ -114,8 +114,7 @@ def extents_of(
     there = np.zeros(len(keys), bool)
     there[key if heads is None else key[heads]] = True
     if len(keys.groups) == 1:
-        steps = Steps.of(time, np.zeros(1, np.int64))
-        return {keys.groups[0]: Extent(int(there.sum()), int(steps.first[0]), int(steps.last[0]))}
+        return {keys.groups[0]: Extent(int(there.sum()), *limits_of(time))}
     group = keys.group
     label = group[key]
     order = np.argsort(label, kind="stable")

@@ -3,20 +3,26 @@
 #include "native.h"
 
 /* Note the first number of each stretch of `size` numbers, the last of which may be shorter; whether each stretch has
-   one number only. */
+   one number only: whether numbers change nowhere but where one begins. */
 #define FIRSTS(TYPE)                                                                                        \
     do {                                                                                                    \
         const TYPE *x = (const TYPE *)values;                                                               \
-        TYPE all = 0, *to = (TYPE *)out;                                                                    \
-        for (Py_ssize_t start = 0; start < n; start += size) {                                              \
-            Py_ssize_t stop = n - start < size ? n : start + size;                                          \
-            TYPE first = x[start], bits = 0;                                                                \
-            for (Py_ssize_t k = start; k < stop; k++)                                                       \
-                bits |= x[k] ^ first;                                                                       \
-            all |= bits;                                                                                    \
-            *to++ = first;                                                                                  \
+        TYPE *to = (TYPE *)out;                                                                             \
+        Py_ssize_t together = (4096 / size + 1) * size;                                                     \
+        for (Py_ssize_t start = 0; start < n; start += together) {                                          \
+            Py_ssize_t stop = n - start < together ? n : start + together;                                  \
+            int64_t others = 0;                                                                             \
+            for (Py_ssize_t k = start + 1; k < stop; k++)                                                   \
+                others += x[k] != x[k - 1];                                                                 \
+            *to++ = x[start];                                                                               \
+            for (Py_ssize_t k = start + size; k < stop; k += size) {                                        \
+                others -= x[k] != x[k - 1];                                                                 \
+                *to++ = x[k];                                                                               \
+            }                                                                                               \
+            if (others != 0)                                                                                \
+                return 0;                                                                                   \
         }                                                                                                   \
-        return all == 0;                                                                                    \
+        return 1;                                                                                           \
     } while (0)
 
 FOR_EACH_PROCESSOR(int, note_firsts,

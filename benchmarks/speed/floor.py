@@ -54,8 +54,11 @@ def kernel(path: str, states: list[str]) -> Sums:
 
 
 def collect(path: str, states: list[str]) -> Sums:
-    """Everything in one frame and one array, as a first attempt would."""
-    frame = pl.read_parquet(path).sort("realization", "time")
-    y = frame.select(states).to_numpy().astype(np.float64)
+    """All rows in one frame. They are in order, and are summed some at a time, with no other copy of them."""
+    frame = pl.read_parquet(path)
     T = int(frame["time"].max()) + 1
-    return sums_of(am.Moments.of(y.reshape(-1, T, len(states))))
+    total = am.Moments.zero(len(states))
+    for part in frame.iter_slices(100 * T):
+        y = part.select(states).to_numpy().astype(np.float64)
+        total += am.Moments.of(y.reshape(-1, T, len(states)))
+    return sums_of(total)
