@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import chain
@@ -35,8 +35,6 @@ from aggmc_beam.records import (
 
 #: Counts that are read together. Rows that wait must not push each other out of a core's cache.
 TOGETHER = 40_000
-#: The same for compiled loops, which need not be many to be worth it.
-QUICK = 4_000
 #: Counts that are held before they are handed on.
 VALUES = 4_000_000
 #: With fewer than this, records that cannot be read together are read one by one.
@@ -57,38 +55,56 @@ class Gather(beam.DoFn):  # type: ignore[misc]
 
     def __init__(self, plan: Plan, shards: int) -> None:
         self.plan, self.shards = plan, shards
+        self._open()
+
+    def __getstate__(self) -> tuple[Plan, int]:
+        return self.plan, self.shards
+
+    def __setstate__(self, state: tuple[Plan, int]) -> None:
+        self.plan, self.shards = state
+        self._open()
+
+    def _open(self) -> None:
+        """Let a table, if there can be one, see each element before `process` does: Beam calls what it finds
+        under that name, and one call of Python's for each element would take longer than all that is done
+        with it."""
+        self.table = Table.of(self.plan.schema, self.process)
+        if self.table is not None:
+            self.process = self.table.take  # type: ignore[assignment, method-assign]
 
     def start_bundle(self) -> None:
-        self._expect(Table.of(self.plan.schema))
+        if self.table is not None:
+            self.table.clear()
+        self.enough = max(16, TOGETHER // len(self.plan.schema.states))
         self.waiting: list[Any] = []
         self.held: dict[tuple[Group, bool], list[Batch]] = {}
         self.size = 0
 
-    def _expect(self, table: Table | None) -> None:
-        """Let rows of plain integers go to a table, if there is one."""
-        self.table, together = table, TOGETHER if table is None else QUICK
-        self.enough = max(16, together // len(self.plan.schema.states))
-
-    def process(self, element: Any) -> Iterator[Any] | None:
+    def process(self, element: Any) -> Iterable[Any]:
+        if self.table is not None and self.table.is_full:
+            return self._emptied(element)
         waiting = self.waiting
         waiting.append(element)
-        return self._read() if len(waiting) >= self.enough or type(element) is Batch else None
+        return self._read() if len(waiting) >= self.enough or type(element) is Batch else ()
 
     def finish_bundle(self) -> Iterator[Any]:
         yield from at_the_end(self._read())
         yield from at_the_end(self._flush())
+
+    def _emptied(self, element: Any) -> Iterator[Any]:
+        """An element for which the table had no room."""
+        assert self.table is not None
+        self._hold([self.table.batch()])
+        if self.size >= VALUES:
+            yield from self._flush()
+        yield from self.process(element)
 
     def _read(self) -> Iterator[Any]:
         """Turn what waits into batches, and hand these on once they hold enough."""
         waiting, self.waiting = self.waiting, []
         batches = [waiting.pop()] if waiting and type(waiting[-1]) is Batch else []
         rejected: list[dict[str, Any]] = []
-        if self.table is None or not self.table.add(waiting):
-            batches += gathered(waiting, self.plan.schema, rejected)
-        if self.table is not None and (self.table.is_full or (waiting and type(waiting[0]) is not dict)):
-            batches.append(self.table.batch())
-            self._expect(self.table if type(waiting[0]) is dict else None)
-        self._hold(batches)
+        self._hold([*batches, *gathered(waiting, self.plan.schema, rejected)])
         if self.size >= VALUES:
             yield from self._flush()
         for one in rejected:

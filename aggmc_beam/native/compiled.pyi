@@ -1,5 +1,6 @@
 """Inner loops in C. They let other threads run, and read arrays as they lie in memory."""
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,21 @@ def means(sums: np.ndarray, number: np.ndarray, centre: np.ndarray, out: np.ndar
     """Write the means [m, S] of so many records [m] each, given their sums [m, S] about a centre [S]; zero
     where there is none and the sum is zero. All are of floats."""
 
-def take_rows(rows: list[Any], places: dict[str, int], lists: bool, out: np.ndarray) -> bool:
-    """Write what dictionaries have under some names to the rows of an array [n, width] of 32 bits: each to
-    its place, 0, 1, ... With `lists`, what comes last is a list that fills the rest. False if something is
-    missing, is no integer, or does not fit."""
+class Rows:
+    """Dictionaries, each written to a row of an array: what it has under some names, each to its place."""
+
+    number: int
+    """How many have been written to the array."""
+
+    def __init__(
+        self, places: dict[str, int], lists: bool, width: int, other: Callable[[Any], Iterable[Any]]
+    ) -> None:
+        """Places are 0, 1, ... up to the width; with `lists`, what comes last is a list that fills the
+        rest."""
+
+    def write_to(self, out: np.ndarray) -> None:
+        """Begin anew, with an array [n, width] of 32 bits."""
+
+    def take(self, element: Any, /) -> Iterable[Any]:
+        """Write a row and return nothing; or what `other` tells of it, if it is no dictionary, lacks
+        something or holds anything but integers that fit, or if the array is full."""

@@ -33,7 +33,6 @@ static PyMethodDef methods[] = {
     {"bounds", bounds, METH_VARARGS, NULL},
     {"repeats", repeats, METH_VARARGS, NULL},
     {"means", means, METH_VARARGS, NULL},
-    {"take_rows", take_rows, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 
@@ -43,5 +42,10 @@ static struct PyModuleDef definition = {
 
 PyMODINIT_FUNC PyInit_compiled(void)
 {
-    return PyModule_Create(&definition);
+    PyObject *module = PyModule_Create(&definition), *rows = PyType_FromSpec(&rows_type);
+    if (module == NULL || rows == NULL || PyModule_AddObject(module, "Rows", rows) < 0) {
+        Py_XDECREF(rows);
+        Py_CLEAR(module);
+    }
+    return module;
 }

@@ -61,6 +61,6 @@ PyObject *heads(PyObject *self, PyObject *arguments);
 PyObject *bounds(PyObject *self, PyObject *arguments);
 PyObject *repeats(PyObject *self, PyObject *arguments);
 PyObject *means(PyObject *self, PyObject *arguments);
-PyObject *take_rows(PyObject *self, PyObject *arguments);
+extern PyType_Spec rows_type;
 
 #endif

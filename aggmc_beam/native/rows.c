@@ -1,5 +1,6 @@
 /* Whole numbers out of Python's dictionaries. Nothing else passes for one: no bool, no number of a library. */
 #include "native.h"
+#include <structmember.h>
 
 /* Where what a row has under some names is to be written: one number each, or a list of so many, which comes last. */
 typedef struct {
@@ -13,6 +14,20 @@ typedef struct {
     PyObject **keys;
     Py_ssize_t *places, size;
 } Order;
+
+/* Rows that are taken one by one. What is not taken is given to `other`. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *other;
+    Target target;
+    Order order;
+    Array out; /* [room, width] */
+    Py_ssize_t room, number, misses;
+} Rows;
+
+/* A row whose keys are not those expected is looked at anew, but not each: keys of text that was read are never the
+   same objects. */
+#define SELDOM 64
 
 /* Write an integer; 0 if it is anything else, or too large. */
 static int write_integer(PyObject *value, int32_t *to)
@@ -43,16 +58,19 @@ static int write_value(PyObject *value, const Target *target, Py_ssize_t place, 
     return write_integer(value, row + place);
 }
 
-/* Write a row that has the same keys in the same order; 0 if it has not, or anything else is wrong. */
+/* Write a row that has the same keys in the same order; 0 if a value is wrong, -1 if it has other keys. */
 static int write_alike(PyObject *row, const Target *target, const Order *order, int32_t *to)
 {
     PyObject *key, *value;
     Py_ssize_t at = 0, k = 0;
-    if (PyDict_GET_SIZE(row) != order->size)
-        return 0;
-    for (; PyDict_Next(row, &at, &key, &value); k++)
-        if (key != order->keys[k] || (order->places[k] >= 0 && !write_value(value, target, order->places[k], to)))
+    if (order->size == 0 || PyDict_GET_SIZE(row) != order->size)
+        return -1;
+    for (; PyDict_Next(row, &at, &key, &value); k++) {
+        if (key != order->keys[k])
+            return -1;
+        if (order->places[k] >= 0 && !write_value(value, target, order->places[k], to))
             return 0;
+    }
     return 1;
 }
 
@@ -69,23 +87,33 @@ static int write_any(PyObject *row, const Target *target, int32_t *to)
     return 1;
 }
 
-/* Look at the keys of a row; 0 if that cannot be done, or not all that is wanted is there. */
-static int look_at(PyObject *row, const Target *target, Order *order)
+static void forget(Order *order)
+{
+    for (Py_ssize_t k = 0; k < order->size; k++)
+        Py_DECREF(order->keys[k]);
+    PyMem_Free(order->keys);
+    PyMem_Free(order->places);
+    *order = (Order){NULL, NULL, 0};
+}
+
+/* Look at the keys of a row that has all that is wanted; nothing is expected if there is no memory for it. */
+static void look_at(PyObject *row, const Target *target, Order *order)
 {
     PyObject *key, *value;
-    Py_ssize_t at = 0, k = 0, found = 0;
-    order->size = PyDict_GET_SIZE(row);
-    order->keys = PyMem_Calloc(order->size + 1, sizeof *order->keys);
-    order->places = PyMem_Calloc(order->size + 1, sizeof *order->places);
-    if (order->keys == NULL || order->places == NULL)
-        return 0;
+    Py_ssize_t at = 0, k = 0, size = PyDict_GET_SIZE(row);
+    forget(order);
+    order->keys = PyMem_Calloc(size + 1, sizeof *order->keys);
+    order->places = PyMem_Calloc(size + 1, sizeof *order->places);
+    if (order->keys == NULL || order->places == NULL) {
+        forget(order);
+        return;
+    }
+    order->size = size;
     for (; PyDict_Next(row, &at, &key, &value); k++) {
         PyObject *place = PyUnicode_CheckExact(key) ? PyDict_GetItemWithError(target->places, key) : NULL;
-        order->keys[k] = key;
+        order->keys[k] = Py_NewRef(key);
         order->places[k] = place == NULL ? -1 : PyLong_AsSsize_t(place);
-        found += place != NULL;
     }
-    return found == PyDict_GET_SIZE(target->places);
 }
 
 /* Whether the places are 0, 1, ... up to the width, or up to the list. */
@@ -99,34 +127,121 @@ static int is_sound(const Target *target)
     return target->lists < target->width ? target->lists == count - 1 : target->width == count;
 }
 
-PyObject *take_rows(PyObject *self, PyObject *arguments)
+static int write_row(Rows *rows, PyObject *row)
 {
-    PyObject *rows, *places, *out;
-    int lists, are_whole = 1;
-    if (!PyArg_ParseTuple(arguments, "O!O!pO", &PyList_Type, &rows, &PyDict_Type, &places, &lists, &out))
-        return NULL;
-    Array held[1] = {0};
-    Order order = {NULL, NULL, -1};
-    if (hold(out, &held[0], "out", 2, 4, WRITABLE))
-        goto end;
-    Py_ssize_t n = PyList_GET_SIZE(rows), width = held[0].view.shape[1];
-    Target target = {places, width, lists ? PyDict_GET_SIZE(places) - 1 : width};
-    if (held[0].view.shape[0] != n || !is_sound(&target)) {
-        PyErr_SetString(PyExc_ValueError, "the arrays do not fit each other");
-        goto end;
+    int32_t *to = (int32_t *)rows->out.view.buf + rows->number * rows->target.width;
+    int done = write_alike(row, &rows->target, &rows->order, to);
+    if (done < 0) {
+        done = write_any(row, &rows->target, to);
+        if (done && rows->misses++ % SELDOM == 0)
+            look_at(row, &rows->target, &rows->order);
+        /* Where keys cannot be compared, a row cannot be read. */
+        PyErr_Clear();
     }
-    /* No code of Python's is run here, so that nothing changes meanwhile. */
-    int are_alike = n > 0 && PyDict_CheckExact(PyList_GET_ITEM(rows, 0)) &&
-                    look_at(PyList_GET_ITEM(rows, 0), &target, &order);
-    for (Py_ssize_t k = 0; are_whole && k < n; k++) {
-        PyObject *row = PyList_GET_ITEM(rows, k);
-        int32_t *to = (int32_t *)held[0].view.buf + k * width;
-        are_whole = PyDict_CheckExact(row) &&
-                    ((are_alike && write_alike(row, &target, &order, to)) || write_any(row, &target, to));
-    }
-end:
-    PyMem_Free(order.keys);
-    PyMem_Free(order.places);
-    release(held, 1);
-    return PyErr_Occurred() ? NULL : PyBool_FromLong(are_whole);
+    return done;
 }
+
+static PyObject *take(PyObject *self, PyObject *row)
+{
+    Rows *rows = (Rows *)self;
+    if (rows->number < rows->room && PyDict_CheckExact(row) && write_row(rows, row)) {
+        rows->number++;
+        return PyTuple_New(0);
+    }
+    return PyObject_CallOneArg(rows->other, row);
+}
+
+static PyObject *write_to(PyObject *self, PyObject *out)
+{
+    Rows *rows = (Rows *)self;
+    Array held = {0};
+    if (hold(out, &held, "out", 2, 4, WRITABLE) < 0) {
+        release(&held, 1);
+        return NULL;
+    }
+    if (held.view.shape[1] != rows->target.width) {
+        release(&held, 1);
+        PyErr_SetString(PyExc_ValueError, "the array does not fit the rows");
+        return NULL;
+    }
+    release(&rows->out, 1);
+    rows->out = held;
+    rows->room = held.view.shape[0];
+    rows->number = 0;
+    Py_RETURN_NONE;
+}
+
+static int start(PyObject *self, PyObject *arguments, PyObject *names)
+{
+    Rows *rows = (Rows *)self;
+    PyObject *places, *other;
+    Py_ssize_t width;
+    int lists;
+    static char *known[] = {"places", "lists", "width", "other", NULL};
+    if (!PyArg_ParseTupleAndKeywords(arguments, names, "O!pnO", known, &PyDict_Type, &places, &lists, &width, &other))
+        return -1;
+    Target target = {places, width, lists ? PyDict_GET_SIZE(places) - 1 : width};
+    if (rows->target.places != NULL || !is_sound(&target)) {
+        PyErr_SetString(PyExc_ValueError, "places must be 0, 1, ... up to the width");
+        return -1;
+    }
+    /* A copy, which nobody changes. */
+    target.places = PyDict_Copy(places);
+    if (target.places == NULL)
+        return -1;
+    rows->target = target;
+    rows->other = Py_NewRef(other);
+    return 0;
+}
+
+static int traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Rows *rows = (Rows *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(rows->other);
+    Py_VISIT(rows->target.places);
+    for (Py_ssize_t k = 0; k < rows->order.size; k++)
+        Py_VISIT(rows->order.keys[k]);
+    return 0;
+}
+
+static int clear(PyObject *self)
+{
+    Rows *rows = (Rows *)self;
+    rows->room = 0;
+    Py_CLEAR(rows->other);
+    Py_CLEAR(rows->target.places);
+    forget(&rows->order);
+    release(&rows->out, 1);
+    rows->out.is_held = 0;
+    return 0;
+}
+
+static void end(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    clear(self);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyMethodDef methods[] = {
+    {"take", take, METH_O, PyDoc_STR("take($self, element, /)\n--\n\n")},
+    {"write_to", write_to, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef members[] = {
+    {"number", T_PYSSIZET, offsetof(Rows, number), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_new, PyType_GenericNew}, {Py_tp_init, start},   {Py_tp_dealloc, end}, {Py_tp_traverse, traverse},
+    {Py_tp_clear, clear},           {Py_tp_methods, methods}, {Py_tp_members, members}, {0, NULL},
+};
+
+PyType_Spec rows_type = {
+    "aggmc_beam.native.compiled.Rows", sizeof(Rows), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots,
+};
