@@ -16,7 +16,7 @@ import polars as pl
 
 from aggmc_beam.errors import InputError
 from aggmc_beam.local import arrowlists, jsonlines, plainjson, plaintext
-from aggmc_beam.local.arrowlists import LARGE, is_for_lists
+from aggmc_beam.local.arrowlists import LARGE, NotArrow, is_for_lists
 from aggmc_beam.local.plaintext import NotPlain, Template
 from aggmc_beam.native import compiled
 from aggmc_beam.records import Schema
@@ -54,20 +54,27 @@ class Source:
     def guessed(self, schema: Schema) -> Source:
         """The same in a way that is quicker to read, and an error of Polars if the rows are not as they look
         at first: such as text with numbers that are not whole."""
-        with suppress(NotPlain):
+        with suppress(NotPlain, NotArrow):
             if self.format == "csv" and compiled is not None:
                 template = Template.of_csv(self.name, list(self.columns), schema.columns, self.separator)
                 return self._in_numbers(template, plaintext.frames)
             if self.format == "jsonl" and not schema.clock.stamps:
                 template = Template.of_json(self.name)
                 return self._in_numbers(template, plainjson.frames if compiled is None else plaintext.frames)
+            if self.format == "parquet" and schema.state is None and isinstance(schema.counts, str):
+                return self._in_arrays(schema.counts, schema)
         if self.format == "csv":
             whole = {name: pl.Int64 for name in schema.numbers if name in self.columns}
             return replace(self, columns={**self.columns, **whole})
-        kinds = {c: self.columns[c] for c in schema.columns if c in self.columns}
-        if self.format == "parquet" and is_for_lists(kinds) and os.path.getsize(self.name) > LARGE:
-            return replace(self, quick=arrowlists.frames)
         return self
+
+    def _in_arrays(self, counts: str, schema: Schema) -> Source:
+        """The same, whose lists of counts are read by Arrow; `NotArrow` if these are none for it."""
+        kinds = {c: self.columns[c] for c in schema.columns if c in self.columns}
+        if not is_for_lists(kinds) or os.path.getsize(self.name) <= LARGE:
+            raise NotArrow("Polars is as quick")
+        arrays = arrowlists.kind_of(self.name, counts, len(schema.states))
+        return replace(self, columns={**self.columns, counts: arrays}, quick=arrowlists.frames)
 
     def _in_numbers(self, template: Template, read: Callable[..., Iterator[pl.DataFrame]]) -> Source:
         """The same, all of whose lines are taken for such as the template tells."""
