@@ -17,11 +17,11 @@ CASES = (
 def cases(bench: Bench) -> Iterator[Row]:
     for what, small, large, least, most in CASES:
         few, many = bench.data(*small), bench.data(*large)
-        times = []
-        for data in (few, many):
-            arguments = {"path": str(data.path()), "states": data.states}
-            best = bench.race(data, {"sums": Contestant("ours", "sums", arguments)})
-            times.append(best["sums"])
+        sets = {"few": few, "many": many}
+        contestants = {
+            name: Contestant("ours", "sums", {"path": str(data.path()), "states": data.states})
+            for name, data in sets.items()
+        }
+        best = bench.race(sets, contestants)
         case = f"{few.name} to {many.name}"
-        grown = ratio(times[1], times[0])
-        yield Row(f"growth of time, {what}", case, f"{least} to {most}", grown)
+        yield Row(f"growth of time, {what}", case, f"{least} to {most}", ratio(best["many"], best["few"]))

@@ -116,19 +116,24 @@ class Bench:
         return self._data.setdefault((K, T, S, order), Data(K, T, S, order, self.directory))
 
     def race(
-        self, data: Data | None, contestants: Mapping[str, Contestant], most: int = ROUNDS
+        self,
+        data: Data | Mapping[str, Data] | None,
+        contestants: Mapping[str, Contestant],
+        most: int = ROUNDS,
     ) -> dict[str, float | None]:
         """The best time of each in at most `most` rounds, in seconds, fewer of one that takes long; None for
-        one whose sums are wrong."""
-        runs = {name: self._checked(data, name, contestant) for name, contestant in contestants.items()}
+        one whose sums are wrong. `data` is what all are given, or what each is."""
+        sets = {name: data[name] if isinstance(data, Mapping) else data for name in contestants}
+        runs = {name: self._checked(sets[name], name, one) for name, one in contestants.items()}
         for turn in range(min(most, 2) if self.quick else most):
             # Back and forth, as allocators give memory back in a pause: nobody is always the first after one.
             for name, found in reversed(runs.items()) if turn % 2 else runs.items():
                 if found and sum(answer["seconds"] for answer in found) <= LONG:
                     found.append(self._worker(contestants[name].module).run(contestants[name]))
         best: dict[str, float | None] = {}
-        case = "" if data is None else data.name
         for name, found in runs.items():
+            given = sets[name]
+            case = "" if given is None else given.name
             timed = found[1:] or found  # the checked run counts only where it is the only one
             best[name] = min((answer[self.clock] for answer in timed), default=None)
             times = [(answer["seconds"], answer["cpu"]) for answer in found]
