@@ -67,3 +67,15 @@ class Steps(NamedTuple):
         back[heads[1:] - 1] = level[heads[1:] - 1] = False
         ends = np.minimum.reduceat(time, heads), np.maximum.reduceat(time, heads)
         return cls(*ends, int(np.count_nonzero(back)), int(np.count_nonzero(level)))
+
+
+def are_in_order(key: np.ndarray, time: np.ndarray, heads: np.ndarray | None) -> bool:
+    """Whether each record comes after the one before it, by key and time; given where stretches of one key
+    begin, if that is known.
+
+    >>> are_in_order(np.array([3, 3, 5]), np.array([1, 4, 0]), None)
+    True
+    """
+    heads = np.flatnonzero(np.diff(key, prepend=key[:1] - 1)) if heads is None else heads
+    steps = Steps.of(time, heads)
+    return bool(np.all(np.diff(key[heads]) > 0)) and not steps.back and not steps.level

@@ -7,7 +7,8 @@ import pytest
 
 from aggmc_beam.config import read_config
 from aggmc_beam.local import arrowlists, run, sources
-from aggmc_beam.local.arrowlists import NotArrow, is_for_lists
+from aggmc_beam.local.arrowlists import is_for_lists
+from aggmc_beam.local.footer import NotArrow
 
 KINDS = {"realization": pl.Int64, "time": pl.Int64, "counts": pl.List(pl.Int64)}
 ARRAYS = KINDS | {"counts": pl.Array(pl.Int16, 3)}

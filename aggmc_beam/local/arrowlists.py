@@ -7,39 +7,17 @@ cache.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from aggmc_beam.local.footer import NotArrow, arrow, rows_of, whole_kind
 from aggmc_beam.local.threads import on_all_cores
 from aggmc_beam.narrow import fitted
 
-#: Smaller files are not worth the import.
-LARGE = 4 << 20
 #: Counts that are read at once.
 TOGETHER = 1 << 17
-#: What holds counts that nothing is known of, if they fit.
-_UNKNOWN = pl.Int32()
-
-
-class NotArrow(pl.exceptions.PolarsError):
-    """Arrow cannot read the file, or is not there; Polars may."""
-
-
-@contextmanager
-def _arrow() -> Iterator[Any]:
-    """Arrow's reader of Parquet, whose errors are `NotArrow`."""
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise NotArrow("Arrow is not installed") from None
-    try:
-        yield pq
-    except (pa.ArrowException, OSError) as error:
-        raise NotArrow(str(error)) from None
 
 
 def is_for_lists(columns: Mapping[str, Any]) -> bool:
@@ -50,34 +28,18 @@ def is_for_lists(columns: Mapping[str, Any]) -> bool:
 
 
 def kind_of(path: str, column: str, size: int) -> pl.Array:
-    """What `frames` makes of lists: arrays of `size` numbers, in as few bytes as hold all that a file says it
-    has."""
-    with _arrow() as pq:
-        found = [
-            part.statistics
-            for group in _row_groups(pq.read_metadata(path))
-            for part in map(group.column, range(group.num_columns))
-            if part.path_in_schema.split(".")[0] == column
-        ]
-    if not all(part is not None and part.has_min_max for part in found):
-        return pl.Array(_UNKNOWN, size)
-    low, high = min(part.min for part in found), max(part.max for part in found)
-    fits = -(1 << 15) <= low and high < 1 << 15
-    return pl.Array(pl.Int16() if fits else _UNKNOWN, size)
-
-
-def _row_groups(about: Any) -> list[Any]:
-    return [about.row_group(i) for i in range(about.num_row_groups)]
+    """What `frames` makes of lists: arrays of `size` numbers."""
+    return pl.Array(whole_kind(path, column), size)
 
 
 def frames(path: str, kinds: Mapping[str, Any]) -> Iterator[pl.DataFrame]:
     """The columns `kinds` of a file at once; those that are to be arrays are lists there. `NotArrow` if that
     cannot be."""
-    with _arrow() as pq:
+    with arrow() as pq:
         about = pq.read_metadata(path)
         if not about.num_row_groups:
             raise NotArrow(f"{path} has no rows")
-        starts = np.cumsum([0, *(group.num_rows for group in _row_groups(about))])
+        starts = np.cumsum([0, *rows_of(about)])
         arrays = {
             name: np.empty((about.num_rows, kind.size), str(kind.inner).lower())
             for name, kind in kinds.items()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from aggmc_beam.local.sources import BROKEN, ROW
 from aggmc_beam.local.tidy import COUNT, FILE, KEY, POPULATION, STATE, TIME, VALUES, name_of, value_columns
 from aggmc_beam.panelsums import Map
 from aggmc_beam.records import MAX_COUNT, Schema, good_rows
-from aggmc_beam.stretches import Steps
+from aggmc_beam.stretches import are_in_order
 
 SPOILED = "another row of its record cannot be used, so the record is not"
 INCOMPLETE = "its record has no row for some state, and input.absent is missing"
@@ -123,14 +123,6 @@ def _populations(frame: pl.DataFrame) -> np.ndarray | None:
     return frame[POPULATION].to_numpy() if POPULATION in frame.columns else None
 
 
-def _in_order(key: np.ndarray, time: np.ndarray, heads: np.ndarray | None) -> bool:
-    """Whether each record comes after the one before it, by key and time; given where stretches of one key
-    begin, if that is known."""
-    heads = np.flatnonzero(np.diff(key, prepend=-1)) if heads is None else heads
-    steps = Steps.of(time, heads)
-    return bool(np.all(np.diff(key[heads]) > 0)) and not steps.back and not steps.level
-
-
 def _all_good(counts: np.ndarray) -> bool:
     """Quickly, what `good_rows` tells of all rows."""
     if counts.dtype.kind in "iu":
@@ -200,7 +192,10 @@ class Long:
         return self.assemble(rows.part(np.flatnonzero(~waits)))
 
     def read(self, frame: pl.DataFrame) -> Records:
-        """The records of rows that are all at hand, in any order."""
+        """The records of rows that are all at hand, in any order; or that were put together before."""
+        if VALUES in frame.columns:
+            whole = Wide(self.schema, self.keys, self.refused, self.over).feed(frame)
+            return replace(whole, rows=np.broadcast_to(len(self.schema.states), len(whole.key)))
         frame = key_frame(frame, self.keys.columns, self.refused)
         records = self._whole(frame)
         return self.assemble(self.rows(frame)) if records is None else records
@@ -226,7 +221,7 @@ class Long:
             return None
         records = pl.DataFrame(heads)
         (key, starts), time = self.keys.stretches(records), records[TIME].to_numpy()
-        if not _in_order(key, time, starts):
+        if not are_in_order(key, time, starts):
             return None
         rows = np.full(len(key), S)
         return Records(key, time, counts, _populations(records), Places(frame, S), rows, starts)

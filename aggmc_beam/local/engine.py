@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -19,6 +19,7 @@ from aggmc_beam.limit import check_rejected
 from aggmc_beam.local.accumulate import COLUMN, ONE, TOTALS, Accumulator
 from aggmc_beam.local.assemble import Long, Records, Refused, Wide
 from aggmc_beam.local.explain import Rejection, explain
+from aggmc_beam.local.footer import NotArrow
 from aggmc_beam.local.keys import Keys
 from aggmc_beam.local.layout import find_schema
 from aggmc_beam.local.rows import arranged, filled, gathered, joined, portions, sliced, whole_realizations
@@ -26,6 +27,7 @@ from aggmc_beam.local.sources import ROW, Source, open_files
 from aggmc_beam.local.survey import BATCH, Survey, batches, extents_of, steps_back, survey
 from aggmc_beam.local.threads import spread
 from aggmc_beam.local.tidy import FILE, KEY, TIME, group_columns, tidy
+from aggmc_beam.local.together import NotTogether, is_together, put_together
 from aggmc_beam.local.unchanged import Stamp, check_unchanged, stamps
 from aggmc_beam.moments import Counts
 from aggmc_beam.narrow import compact, narrowed
@@ -102,10 +104,13 @@ class Plan:
         types = _one_frame(frames).collect_schema()
         return [frame.cast(types) for frame in frames]
 
-    @property
-    def guess(self) -> pl.LazyFrame:
-        """The same, if all numbers in text are whole and plainly written; else an error of Polars."""
-        return _one_frame(self._tidy([source.guessed(self.schema) for source in self.sources]))
+    def guessed(self) -> pl.DataFrame:
+        """The rows themselves, if they are as they look at first, such as whole numbers in text; rows of long
+        tables put together. Else an error of Polars."""
+        if self.schema.state is not None:
+            with suppress(NotTogether, NotArrow):
+                return put_together(self.sources, self.schema)
+        return _one_frame(self._tidy([source.guessed(self.schema) for source in self.sources])).collect()
 
     def _tidy(self, sources: list[Source]) -> list[pl.LazyFrame]:
         return [tidy(source, i, self.schema, native=True) for i, source in enumerate(sources)]
@@ -207,13 +212,14 @@ def sum_plan(
     plan: Plan, saved: Saved | None = None, progress: Progress = no_progress
 ) -> tuple[Accumulator, int, bool]:
     """All sums, how many rows were read, and whether they had to be sorted."""
-    frame = gathered(plan.frame, plan.sources, len(plan.schema.columns), plan.guess)
+    frame = gathered(plan.frame, plan.sources, len(plan.schema.columns), plan.guessed)
     total = accumulator(plan, saved)
     with spread() as threads:
         if isinstance(frame, pl.DataFrame):
-            rows = frame.height
+            records = _reader(plan, total, threads).read(frame)
+            rows = frame.height * (len(plan.schema.states) if is_together(frame, plan.schema) else 1)
             progress("looking", rows, None)
-            sort = _sum_records(plan, _reader(plan, total, threads).read(frame), rows, total, threads)
+            sort = _sum_records(plan, records, rows, total, threads)
             progress("summing", rows, rows)
         else:
             rows, sort = _sum_stream(plan, frame, total, threads, progress)

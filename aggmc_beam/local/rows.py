@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -24,15 +24,17 @@ FEW_VALUES, FEW_BYTES = 1 << 26, 1 << 28
 SPARSE = 4
 
 
-def gathered(frame: pl.LazyFrame, sources: list[Source], columns: int, guess: pl.LazyFrame) -> Table:
-    """The rows themselves where they are few, so that their files are read only once; by way of the `guess`
-    unless that is an error."""
+def gathered(
+    frame: pl.LazyFrame, sources: list[Source], columns: int, guessed: Callable[[], pl.DataFrame]
+) -> Table:
+    """The rows themselves where they are few, so that their files are read only once; as `guessed` unless
+    that is an error."""
     text = sum(os.path.getsize(s.name) for s in sources if s.format in ("csv", "jsonl"))
     rows = sum(s.height for s in sources if s.format in ("parquet", "frame"))
     if rows * columns > FEW_VALUES or text > FEW_BYTES:
         return frame
     with suppress(pl.exceptions.PolarsError):
-        return guess.collect()
+        return guessed()
     return frame.collect()
 
 

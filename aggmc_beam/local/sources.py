@@ -16,7 +16,8 @@ import polars as pl
 
 from aggmc_beam.errors import InputError
 from aggmc_beam.local import arrowlists, jsonlines, plainjson, plaintext
-from aggmc_beam.local.arrowlists import LARGE, NotArrow, is_for_lists
+from aggmc_beam.local.arrowlists import is_for_lists
+from aggmc_beam.local.footer import LARGE, NotArrow
 from aggmc_beam.local.plaintext import NotPlain, Template
 from aggmc_beam.native import compiled
 from aggmc_beam.records import Schema
