@@ -9,6 +9,7 @@ from benchmarks.speed.harness import Bench, Contestant, Row, ratio
 CASES = (
     # what grows tenfold, the smaller and the larger shape, the least and the most that time may grow
     ("records x10", (1000, 1000, 10), (10_000, 1000, 10), 9, 11),
+    ("records x10", (1000, 1000, 100), (10_000, 1000, 100), 9, 11),
     ("keys x10 at the same records", (1000, 1000, 10), (10_000, 100, 10), 0.9, 1.1),
     ("S x10", (1000, 1000, 10), (1000, 1000, 100), 10, 100),
 )
