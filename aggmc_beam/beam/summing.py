@@ -25,6 +25,7 @@ from aggmc_beam.local.threads import on_all_cores
 from aggmc_beam.moments import Counts, Moments
 from aggmc_beam.records import realization_number
 from aggmc_beam.saved import Sums
+from aggmc_beam.stretches import heads_of, limits_of
 from aggmc_beam.tracks import Line, Tracks
 
 #: Steps of a realization that stay together; longer ones are spread over several keys.
@@ -73,12 +74,21 @@ def counts_of(total: Accumulator) -> dict[str, int]:
 
 def split(plan: Plan, batch: Batch, shards: int) -> Iterator[tuple[tuple[int, int], Batch]]:
     """(shard, stretch of time) and the rows that belong there. A realization has one shard."""
+    if not len(batch):
+        return
     numbers = np.array([realization_number(n) for n in batch.names], np.int64) % shards
-    shard = numbers[batch.key]
     # Where a population is that of a realization's first record, all its records stay together.
-    stretch = batch.time // STRETCH if plan.populations == ONE else np.zeros(len(batch), np.int64)
-    first = int(stretch.min(initial=0))
-    label = (stretch - first) * shards + shard
+    first, last = (t // STRETCH for t in limits_of(batch.time)) if plan.populations == ONE else (0, 0)
+    heads = heads_of(batch.key) if first == last else None
+    if heads is not None:
+        # Rows of a realization mostly follow each other, and then go together.
+        shard, ends = numbers[batch.key[heads]], np.append(heads[1:], len(batch))
+        for here in np.unique(shard).tolist():
+            mine = shard == here
+            yield (here, first), take(batch, _ranges(heads[mine], ends[mine]))
+        return
+    stretch = batch.time // STRETCH if first < last else np.full(len(batch), first)
+    label = (stretch - first) * shards + numbers[batch.key]
     if label.max(initial=0) < 1 << 16:
         label = label.astype(np.uint16)  # numpy sorts these by counting
     order = np.argsort(label, kind="stable")
@@ -87,6 +97,17 @@ def split(plan: Plan, batch: Batch, shards: int) -> Iterator[tuple[tuple[int, in
         if len(rows):
             away, here = divmod(int(label[rows[0]]), shards)
             yield (here, first + away), take(batch, rows)
+
+
+def _ranges(starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+    """The numbers of several ranges, one after the other.
+
+    >>> _ranges(np.array([0, 7]), np.array([2, 10])).tolist()
+    [0, 1, 7, 8, 9]
+    """
+    length = stops - starts
+    away = np.cumsum(length) - length
+    return np.repeat(starts - away, length) + np.arange(length.sum())
 
 
 def digests_of(total: Accumulator) -> Iterator[tuple[Group, Sums]]:

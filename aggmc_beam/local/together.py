@@ -1,7 +1,7 @@
 """Long Parquet tables whose rows come record by record, put together while they are read.
 
-Where nothing but the order of rows can be wrong, nothing is to be made tidy: columns are compared as they were
-read, on all cores, and what is kept of them is written once.
+Where nothing but the order of rows can be wrong, nothing is to be made tidy: columns are compared as they
+were read, on all cores, and what is kept of them is written once.
 """
 
 from __future__ import annotations

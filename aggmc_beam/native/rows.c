@@ -1,6 +1,9 @@
 /* Whole numbers out of Python's dictionaries. Nothing else passes for one: no bool, no number of a library. */
 #include "native.h"
 #include <structmember.h>
+#if PY_VERSION_HEX < 0x030B0000
+#include <longintrepr.h>
+#endif
 
 /* Where what a row has under some names is to be written: one number each, or a list of so many, which comes last. */
 typedef struct {
@@ -29,13 +32,22 @@ typedef struct {
    same objects. */
 #define SELDOM 64
 
-/* Write an integer; 0 if it is anything else, or too large. */
-static int write_integer(PyObject *value, int32_t *to)
+/* Write an integer; 0 if it is anything else, or too large. Those of one digit, as Python has them, are read at once. */
+INLINE int write_integer(PyObject *value, int32_t *to)
 {
     int overflow = 0;
+    long long number;
     if (!PyLong_CheckExact(value))
         return 0;
-    long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
+#if PY_VERSION_HEX >= 0x030C0000
+    if (PyUnstable_Long_IsCompact((PyLongObject *)value))
+        number = PyUnstable_Long_CompactValue((PyLongObject *)value);
+#else
+    if (Py_SIZE(value) == 1)
+        number = ((PyLongObject *)value)->ob_digit[0];
+#endif
+    else
+        number = PyLong_AsLongLongAndOverflow(value, &overflow);
     *to = (int32_t)number;
     return overflow == 0 && number == *to;
 }
