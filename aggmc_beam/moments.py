@@ -17,6 +17,8 @@ from aggmc_beam import storage
 from aggmc_beam.errors import InputError
 
 KIND = "moments"
+#: Values that are changed while they are in a core's cache.
+CACHED = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +49,8 @@ class CoMoment:
         right: np.ndarray,
         product: np.ndarray,
     ) -> CoMoment:
-        """From sums about `centre`: left = sum w (x - c), right alike, product = sum w (x-c)(y-c)'."""
+        """From sums about `centre`: left = sum w (x - c), right alike, product = sum w (x-c)(y-c)', which is
+        changed."""
         several = (np.array([pairs]), np.array([weight]), left[None], right[None], product[None])
         return cls.several(centre[None], *several)[0]
 
@@ -65,12 +68,11 @@ class CoMoment:
         # Where there is no pair, all sums are zero.
         divisor = np.where(pairs > 0, weight, 1.0)[:, None]
         a, b = left / divisor, right / divisor
-        # A product of matrices takes half of the time.
-        shift = left[:, :, None] @ b[:, None]
-        parts = zip(
-            pairs.tolist(), weight.tolist(), centre + a, centre + b, np.subtract(product, shift, out=shift),
-            strict=True,
-        )  # fmt: skip
+        rows = max(1, CACHED // left.size)
+        for at in range(0, left.shape[1], rows):
+            # A product of matrices takes half of the time.
+            product[:, at : at + rows] -= left[:, at : at + rows, None] @ b[:, None]
+        parts = zip(pairs.tolist(), weight.tolist(), centre + a, centre + b, product, strict=True)
         return [cls(*part) if part[0] else cls.zero(centre.shape[1]) for part in parts]
 
     def __add__(self, other: CoMoment) -> CoMoment:

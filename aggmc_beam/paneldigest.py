@@ -39,12 +39,13 @@ class Sums(NamedTuple):
 
 
 def moments_of(found: Sequence[Sums]) -> list[Moments]:
-    """The moments that each of these sums tell, without counts."""
+    """The moments that each of these sums tell, without counts. The sums are used up: their memory becomes that
+    of moments."""
     if not found:
         return []
     centre, lags, last, ends, number = (_stacked(list(parts)) for parts in zip(*found, strict=True))
     zero, one, two = (lags[:, lag] for lag in range(3))
-    kinds = (0, 0, zero), (1, 2, one), (3, 4, two), (1, 1, zero - last)
+    kinds = (0, 0, zero), (1, 2, one), (3, 4, two), (1, 1, np.subtract(zero, last, out=last))
     whole = np.rint(number).astype(np.int64)
     parts = [
         CoMoment.several(centre, whole[:, x], number[:, x], ends[:, x], ends[:, y], product)

@@ -150,7 +150,7 @@ class PanelSums:
         """The moments and profiles of some replicates."""
         some = [self._replicates[g] for g in labels]
         found = iter(moments_of([r.sums for r in some if r.sums is not None]))
-        moments = [r.moments(None if r.sums is None else next(found)) for r in some]
+        moments = [r.settled(None if r.sums is None else next(found)) for r in some]
         centres = [r.centre for r in some if r.centre is not None]
         return moments, profiles_of(centres, [r.steps for r in some], self.start)
 
@@ -221,10 +221,11 @@ class _Replicate:
         found = found.about(self.centre)
         self.steps.add(first, found.by_step, found.number, found.lone)
 
-    def moments(self, found: Moments | None) -> Moments:
-        """All moments, given those of `sums`."""
-        total = self.others if found is None else found + self.others
-        return replace(total, counts=Counts(realizations=self.met))
+    def settled(self, found: Moments | None) -> Moments:
+        """All moments, given those of `sums`, which are used up."""
+        if found is not None:
+            self.others, self.sums = found + self.others, None
+        return replace(self.others, counts=Counts(realizations=self.met))
 
 
 def _tracks(panel: Panel, values: np.ndarray, start: int) -> Tracks:

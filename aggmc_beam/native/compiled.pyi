@@ -24,7 +24,7 @@ def sum_line(
 
     Found are the `products` [lags, S, S] of records less the `centre` [S], at lags 0, 1, ...; and their sums
     `by_step` [steps, S], where the first place of realization r is at step first[r]. These two are of floats,
-    and exact.
+    and exact; they hold anything where the answer is False.
     """
 
 def narrow(values: np.ndarray, out: np.ndarray) -> bool:

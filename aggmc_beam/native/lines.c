@@ -32,13 +32,13 @@ typedef struct {
     int each;
     const int64_t *place, *first, *centre;
     Py_ssize_t realizations, steps, lags;
-    double *products; /* [lags, states, states] */
+    double *products; /* [lags, states, states]; while there is something to add, they are 64-bit integers */
     double *by_step;  /* [steps, states], or NULL */
 } Line;
 
 /* Some places of a line, and the sums so far. */
 typedef struct {
-    int64_t *products; /* [lags, states, states] */
+    int64_t *products; /* [lags, states, states], where those of the line will be */
     int64_t *at;       /* the record of each place, -1 where there is none */
     int32_t *by_step;  /* [states, steps] */
     int16_t *z;        /* [states, width]: values less the centre, zeros where there is no record */
@@ -242,8 +242,10 @@ static void hand_on(const Line *line, const Block *block)
     for (Py_ssize_t i = 0; i < S; i++)
         for (Py_ssize_t j = 0; j < i; j++)
             block->products[i * S + j] = block->products[j * S + i];
-    for (Py_ssize_t k = 0; k < line->lags * S * S; k++)
-        line->products[k] = (double)block->products[k];
+    for (Py_ssize_t k = 0; k < line->lags * S * S; k++) {
+        double product = (double)block->products[k];
+        memcpy(line->products + k, &product, sizeof product);
+    }
     for (Py_ssize_t t = 0; t < line->steps; t++)
         for (Py_ssize_t i = 0; i < S; i++)
             line->by_step[t * S + i] = block->by_step[i * line->steps + t];
@@ -277,16 +279,15 @@ static int add_in_blocks(const Line *line)
 {
     Py_ssize_t S = line->states, places = least(MOST, most(FEWEST, HELD / S));
     /* States must not lie a power of two apart, or they would share few lines of the cache. */
-    Block block = {.width = places + 32};
-    block.products = calloc(line->lags * S * S, sizeof *block.products);
+    Block block = {.width = places + 32, .products = (int64_t *)line->products};
+    memset(block.products, 0, line->lags * S * S * sizeof *block.products);
     block.at = malloc(block.width * sizeof *block.at);
     block.by_step = calloc(S * line->steps + 1, sizeof *block.by_step);
     block.z = calloc((S + ROWS) * block.width, sizeof *block.z);
-    int is_there = block.products != NULL && block.at != NULL && block.by_step != NULL && block.z != NULL;
+    int is_there = block.at != NULL && block.by_step != NULL && block.z != NULL;
     int done = is_there ? add_line(line, &block, places) : -2;
     if (done == 1)
         hand_on(line, &block);
-    free(block.products);
     free(block.at);
     free(block.by_step);
     free(block.z);
