@@ -39,8 +39,8 @@ class Sums(NamedTuple):
 
 
 def moments_of(found: Sequence[Sums]) -> list[Moments]:
-    """The moments that each of these sums tell, without counts. The sums are used up: their memory becomes that
-    of moments."""
+    """The moments that each of these sums tell, without counts. The sums are used up: their memory becomes
+    that of moments."""
     if not found:
         return []
     centre, lags, last, ends, number = (_stacked(list(parts)) for parts in zip(*found, strict=True))

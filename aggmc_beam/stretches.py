@@ -13,7 +13,8 @@ FEW = 1 << 12
 
 
 def heads_of(numbers: np.ndarray) -> np.ndarray | None:
-    """Where each stretch of equal numbers begins; None if these have fewer than two numbers on average.
+    """Where each stretch of equal numbers begins; None if these have fewer than two numbers on average, or the
+    first ones do.
 
     >>> heads_of(np.array([7, 7, 5, 5, 5, 7])).tolist(), heads_of(np.array([7, 5, 7]))
     ([0, 2, 5], None)
@@ -25,6 +26,8 @@ def heads_of(numbers: np.ndarray) -> np.ndarray | None:
             found = compiled.heads(numbers, heads)
             if found >= 0:
                 return heads[:found].copy()
+            if heads[-1] < 2 * (room - 1):
+                break
         return None
     changed = numbers[1:] != numbers[:-1]
     if 2 * np.count_nonzero(changed) > len(changed):

@@ -4,6 +4,12 @@
 /* Records that are turned from columns into rows while they are in the cache. */
 #define TOGETHER 64
 
+#if defined(__GNUC__)
+#define PREFETCH(ADDRESS) __builtin_prefetch(ADDRESS, 1)
+#else
+#define PREFETCH(ADDRESS) ((void)(ADDRESS))
+#endif
+
 #define TURN(TYPE)                                                                                          \
     for (Py_ssize_t i = 0; i < states; i++)                                                                 \
         for (Py_ssize_t k = 0; k < n; k++)                                                                  \
@@ -23,11 +29,15 @@ FOR_EACH_PROCESSOR(void, turn,
 }
 
 /* Write values [n, states] to rows of out [rows, states]: `each` of them from each start on. */
-static void write_rows(const Py_buffer *values, const int64_t *start, Py_ssize_t each, Py_buffer *out, char *rows)
+static void write_rows(const Py_buffer *values, const int64_t *start, Py_ssize_t runs, Py_ssize_t each, Py_buffer *out,
+                       char *rows)
 {
     Py_ssize_t states = values->shape[1], width = states * values->itemsize, run = 0, away = 0;
     for (Py_ssize_t first = 0; first < values->shape[0]; first += TOGETHER) {
         Py_ssize_t n = values->shape[0] - first < TOGETHER ? values->shape[0] - first : TOGETHER;
+        /* Rows are far apart, and fetched while values are turned. */
+        for (Py_ssize_t r = run; r < runs && r < run + n / each; r++)
+            PREFETCH((char *)out->buf + start[r] * width);
         turn((const char *)values->buf + first * values->strides[0], values->itemsize, values->strides[0],
              values->strides[1], rows, states, n);
         for (Py_ssize_t k = 0; k < n;) {
@@ -68,7 +78,7 @@ PyObject *lay_out(PyObject *self, PyObject *arguments)
         goto end;
     }
     Py_BEGIN_ALLOW_THREADS
-    write_rows(y, from, each, to, rows);
+    write_rows(y, from, runs, each, to, rows);
     Py_END_ALLOW_THREADS
 end:
     free(rows);
