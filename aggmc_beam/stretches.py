@@ -13,8 +13,8 @@ FEW = 1 << 12
 
 
 def heads_of(numbers: np.ndarray) -> np.ndarray | None:
-    """Where each stretch of equal numbers begins; None if these have fewer than two numbers on average, or the
-    first ones do.
+    """Where each stretch of equal numbers begins; None if these have fewer than two numbers on average, or
+    the first ones do.
 
     >>> heads_of(np.array([7, 7, 5, 5, 5, 7])).tolist(), heads_of(np.array([7, 5, 7]))
     ([0, 2, 5], None)
