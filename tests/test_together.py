@@ -66,7 +66,6 @@ def assert_same(quick, general):
 @pytest.mark.parametrize("order", [STATES, STATES[::-1], [" home", "ünterwegs", "work "]], ids=str)
 def test_records_are_those_of_the_general_road(road, rows, order, tmp_path, taken, monkeypatch):
     """Wherever row groups end, and in whatever order states are."""
-    monkeypatch.setattr(together, "ROWS", 64)
     named = {text: text.strip() for text in order}
     frame = long(order=[named[text] for text in order])
     frame = frame.with_columns(pl.Series("state", order * (frame.height // 3)))
@@ -80,13 +79,13 @@ def test_records_are_those_of_the_general_road(road, rows, order, tmp_path, take
 
 @pytest.mark.parametrize("kinds", [(pl.Int64, pl.Int64), (pl.Int32, pl.Int16)], ids=str)
 @pytest.mark.parametrize("far", [30_000, 100_000, 2**31])
-def test_files_of_any_width_are_put_together_if_counts_fit(kinds, far, tmp_path, taken, monkeypatch):
+def test_files_of_any_width_are_put_together(kinds, far, tmp_path, taken, monkeypatch):
     frame = long().cast({"realization": kinds[0], "time": kinds[1]})
     frame.filter(pl.col("realization") < 9).write_parquet(tmp_path / "a.parquet")
     last = pl.when(pl.int_range(pl.len()) == 5).then(far).otherwise("count").alias("count")
     frame.filter(pl.col("realization") >= 9).with_columns(last).write_parquet(tmp_path / "b.parquet")
     assert_same(*both(config(tmp_path / "*.parquet", population=2.0**40), monkeypatch))
-    assert isinstance(taken[0], NotTogether if far == 2**31 else pl.DataFrame)
+    assert isinstance(taken[0], pl.DataFrame)
 
 
 def spoiled(frame, how):
@@ -135,20 +134,17 @@ SPOILED = [
 @pytest.mark.parametrize("how", SPOILED)
 @pytest.mark.parametrize("rows", [8, 10**6])
 def test_whatever_else_rows_are_is_left_to_the_general_road(how, rows, tmp_path, taken, monkeypatch):
-    monkeypatch.setattr(together, "ROWS", 64)
     spoiled(long(), how).write_parquet(tmp_path / "a.parquet", row_group_size=rows)
     assert_same(*both(config(tmp_path / "a.parquet", max_rejected=100), monkeypatch))
     assert isinstance(taken[0], NotTogether)
 
 
-def test_a_realization_that_begins_anew_within_a_row_group_is_noticed(tmp_path, taken, monkeypatch):
-    """Where the rows of a record are of two realizations, on either side of a cut."""
-    monkeypatch.setattr(together, "ROWS", 64)
+def test_a_record_of_two_realizations_at_a_row_groups_end_is_noticed(tmp_path, taken, monkeypatch):
     frame = long()
     for at in (63, 64, 65, 127, 128):
         key = pl.int_range(pl.len()) == at
         odd = frame.with_columns(pl.when(key).then(99).otherwise("realization").alias("realization"))
-        odd.write_parquet(tmp_path / "a.parquet")
+        odd.write_parquet(tmp_path / "a.parquet", row_group_size=64)
         assert_same(*both(config(tmp_path / "a.parquet", max_rejected=100), monkeypatch))
         assert all(isinstance(found, NotTogether) for found in taken)
 

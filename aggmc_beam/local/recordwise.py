@@ -29,26 +29,20 @@ def by_stretch(column: pl.Series, size: int, over: Map = map) -> pl.Series | Non
     joints = zip(starts[1:], parts, parts[1:], strict=False)
     if any(start % size and before[-1] != after[0] for start, before, after in joints):
         return None
-    several = over(lambda at: firsts(parts[at], size, -starts[at] % size), range(len(parts)))
-    found = [first for first in several if first is not None]
+
+    def firsts(at: int) -> np.ndarray | None:
+        part, skip = parts[at], -starts[at] % size
+        if compiled is not None and part.dtype.kind == "i":
+            found, rest = np.empty(-(-max(len(part) - skip, 0) // size), part.dtype), part[:skip]
+            is_one = compiled.firsts(part[skip:], size, found) and bool((rest == rest[:1]).all())
+            return found if is_one else None
+        changed = part[1:] != part[:-1]
+        # Where a stretch begins, it may.
+        changed[(skip - 1) % size :: size] = False
+        return None if changed.any() else part[skip::size].copy()
+
+    found = [first for first in over(firsts, range(len(parts))) if first is not None]
     return pl.Series(column.name, np.concatenate(found)) if len(found) == len(parts) else None
-
-
-def firsts(part: np.ndarray, size: int, skip: int) -> np.ndarray | None:
-    """The number of each stretch of `size` that begins in a part, the first after `skip` numbers, which go on
-    with one that began before; None if some stretch has several.
-
-    >>> firsts(np.array([7, 8, 8, 9]), 2, 1).tolist(), firsts(np.array([7, 8, 8, 9]), 2, 0)
-    ([8, 9], None)
-    """
-    if compiled is not None and part.dtype.kind == "i":
-        found, rest = np.empty(-(-max(len(part) - skip, 0) // size), part.dtype), part[:skip]
-        is_one = compiled.firsts(part[skip:], size, found) and bool((rest == rest[:1]).all())
-        return found if is_one else None
-    changed = part[1:] != part[:-1]
-    # Where a stretch begins, it may.
-    changed[(skip - 1) % size :: size] = False
-    return None if changed.any() else part[skip::size].copy()
 
 
 def _changes(column: pl.Series) -> int:
@@ -66,14 +60,13 @@ def repeats(column: pl.Series, size: int, over: Map = map) -> bool:
         return bool(column.eq_missing(column.shift(size)).slice(size).all())
     chunks, first = column.get_chunks(), column.head(size).to_list()
     starts = list(accumulate((len(chunk) for chunk in chunks), initial=0))[:-1]
-    return all(over(lambda at: takes_turns(chunks[at], first, starts[at]), range(len(chunks))))
 
+    def fits(at: int) -> bool:
+        turn, chunk = starts[at] % size, chunks[at]
+        expected = (first[turn:] + first[:turn])[: len(chunk)]
+        return chunk.head(size).to_list() == expected and _comes_again(chunk, size)
 
-def takes_turns(chunk: pl.Series, texts: list[str], start: int) -> bool:
-    """Whether a chunk, from row `start` on, has these texts in turn."""
-    turn, size = start % len(texts), len(texts)
-    expected = (texts[turn:] + texts[:turn])[: len(chunk)]
-    return chunk.head(size).to_list() == expected and _comes_again(chunk, size)
+    return all(over(fits, range(len(chunks))))
 
 
 def _comes_again(chunk: pl.Series, size: int) -> bool:

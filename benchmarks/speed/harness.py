@@ -120,15 +120,16 @@ class Bench:
         data: Data | Mapping[str, Data] | None,
         contestants: Mapping[str, Contestant],
         most: int = ROUNDS,
+        long: float = LONG,
     ) -> dict[str, float | None]:
-        """The best time of each in at most `most` rounds, in seconds, fewer of one that takes long; None for
-        one whose sums are wrong. `data` is what all are given, or what each is."""
+        """The best time of each in at most `most` rounds, in seconds, fewer of one that has taken `long`; None
+        for one whose sums are wrong. `data` is what all are given, or what each is."""
         sets = {name: data[name] if isinstance(data, Mapping) else data for name in contestants}
         runs = {name: self._checked(sets[name], name, one) for name, one in contestants.items()}
         for turn in range(min(most, 2) if self.quick else most):
             # Back and forth, as allocators give memory back in a pause: nobody is always the first after one.
             for name, found in reversed(runs.items()) if turn % 2 else runs.items():
-                if found and sum(answer["seconds"] for answer in found) <= LONG:
+                if found and sum(answer["seconds"] for answer in found) <= long:
                     found.append(self._worker(contestants[name].module).run(contestants[name]))
         best: dict[str, float | None] = {}
         for name, found in runs.items():
