@@ -15,8 +15,8 @@ BLOCKS = {("sorted", 10): 1.2, ("sorted", 100): 2.0, ("shuffled", 10): 3.5, ("sh
 RECORDS = {("sorted", 10): 1.3, ("sorted", 100): 1.8}
 NAIVE = {"sorted": 30, "shuffled": 12}
 MODULE = "beam_contestants"
-#: Seconds after which none is run again. A pipeline takes some, and up to 0.2 s of them by chance: at a bundle's
-#: end Beam waits for a thread that sleeps so long.
+#: Seconds after which none is run again. A pipeline takes some, and up to 0.2 s of them by chance: at the end
+#: of a bundle Beam waits for a thread that sleeps so long.
 ENOUGH = 3 * LONG
 
 

@@ -122,8 +122,8 @@ class Bench:
         most: int = ROUNDS,
         long: float = LONG,
     ) -> dict[str, float | None]:
-        """The best time of each in at most `most` rounds, in seconds, fewer of one that has taken `long`; None
-        for one whose sums are wrong. `data` is what all are given, or what each is."""
+        """The best time of each in at most `most` rounds, in seconds, fewer of one that has taken `long`;
+        None for one whose sums are wrong. `data` is what all are given, or what each is."""
         sets = {name: data[name] if isinstance(data, Mapping) else data for name in contestants}
         runs = {name: self._checked(sets[name], name, one) for name, one in contestants.items()}
         for turn in range(min(most, 2) if self.quick else most):
