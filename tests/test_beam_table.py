@@ -154,6 +154,11 @@ def test_where_an_array_does_not_fit_the_rows_it_is_refused():
     for out in (np.zeros((3, 3), np.int32), np.zeros((3, 2)), np.zeros(2, np.int32), None):
         with pytest.raises((TypeError, ValueError)):
             rows.write_to(out)
+    unknown = compiled.Rows.__new__(compiled.Rows)
+    with pytest.raises(ValueError, match="nothing is known"):
+        unknown.take({})
+    with pytest.raises(ValueError, match="does not fit"):
+        unknown.write_to(np.zeros((3, 0), np.int32))
     for places in ({"a": 1}, {"a": 0, "b": 2}, {0: 0}, {"a": True}, {"a": 0}):
         with pytest.raises(ValueError, match="places"):
             compiled.Rows(places, False, 2, list)

@@ -9,7 +9,6 @@ from loops import ROADS
 from aggmc_beam.config import read_config
 from aggmc_beam.local import engine, run, together
 from aggmc_beam.local.engine import Plan
-from aggmc_beam.local.footer import NotArrow
 from aggmc_beam.local.together import NotTogether, put_together
 
 STATES = frames.STATES
@@ -36,7 +35,7 @@ def taken(monkeypatch):
     def noted(sources, schema):
         try:
             records = put_together(sources, schema)
-        except (NotTogether, NotArrow) as error:
+        except NotTogether as error:
             found.append(error)
             raise
         found.append(records)

@@ -19,7 +19,6 @@ from aggmc_beam.limit import check_rejected
 from aggmc_beam.local.accumulate import COLUMN, ONE, TOTALS, Accumulator
 from aggmc_beam.local.assemble import Long, Records, Refused, Wide
 from aggmc_beam.local.explain import Rejection, explain
-from aggmc_beam.local.footer import NotArrow
 from aggmc_beam.local.keys import Keys
 from aggmc_beam.local.layout import find_schema
 from aggmc_beam.local.rows import arranged, filled, gathered, joined, portions, sliced, whole_realizations
@@ -108,7 +107,7 @@ class Plan:
         """The rows themselves, if they are as they look at first, such as whole numbers in text; rows of long
         tables put together. Else an error of Polars."""
         if self.schema.state is not None:
-            with suppress(NotTogether, NotArrow):
+            with suppress(NotTogether):
                 return put_together(self.sources, self.schema)
         return _one_frame(self._tidy([source.guessed(self.schema) for source in self.sources])).collect()
 

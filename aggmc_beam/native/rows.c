@@ -160,7 +160,10 @@ static PyObject *take(PyObject *self, PyObject *row)
         rows->number++;
         return PyTuple_New(0);
     }
-    return PyObject_CallOneArg(rows->other, row);
+    if (rows->other != NULL)
+        return PyObject_CallOneArg(rows->other, row);
+    PyErr_SetString(PyExc_ValueError, "nothing is known of the rows");
+    return NULL;
 }
 
 static PyObject *write_to(PyObject *self, PyObject *out)
@@ -171,7 +174,7 @@ static PyObject *write_to(PyObject *self, PyObject *out)
         release(&held, 1);
         return NULL;
     }
-    if (held.view.shape[1] != rows->target.width) {
+    if (rows->target.places == NULL || held.view.shape[1] != rows->target.width) {
         release(&held, 1);
         PyErr_SetString(PyExc_ValueError, "the array does not fit the rows");
         return NULL;
