@@ -51,10 +51,11 @@ from aggmc_beam.blas import one_blas_thread
 from aggmc_beam.local.accumulate import Accumulator
 from aggmc_beam.local.assemble import Records
 from aggmc_beam.local.engine import Plan, accumulator
-from aggmc_beam.local.rows import is_disordered, joined
+from aggmc_beam.local.rows import joined
 from aggmc_beam.local.threads import on_all_cores
 from aggmc_beam.records import realization_number
 from aggmc_beam.saved import Sums
+from aggmc_beam.stretches import are_in_order
 
 
 class SumFiles(beam.PTransform):  # type: ignore[misc]
@@ -150,7 +151,7 @@ class SumPiece(beam.DoFn):  # type: ignore[misc]
             if here is None:
                 continue
             self._add_rules(total)
-            if total.panel is None or not (held or is_disordered(here)):
+            if total.panel is None or (not held and are_in_order(here.key, here.time, here.heads)):
                 yield from self._take(total, here, noticed)
                 continue
             held.append(replace(here, counts=narrowed(here.counts)))

@@ -14,6 +14,7 @@ from aggmc_beam.local.matrix import in_one, of_lists, of_rows, side_by_side
 from aggmc_beam.local.recordwise import by_stretch, repeats
 from aggmc_beam.local.sources import BROKEN, ROW
 from aggmc_beam.local.tidy import COUNT, FILE, KEY, POPULATION, STATE, TIME, VALUES, name_of, value_columns
+from aggmc_beam.local.together import is_together
 from aggmc_beam.panelsums import Map
 from aggmc_beam.records import MAX_COUNT, Schema, good_rows
 from aggmc_beam.stretches import are_in_order
@@ -193,7 +194,7 @@ class Long:
 
     def read(self, frame: pl.DataFrame) -> Records:
         """The records of rows that are all at hand, in any order; or that were put together before."""
-        if VALUES in frame.columns:
+        if is_together(frame, self.schema):
             whole = Wide(self.schema, self.keys, self.refused, self.over).feed(frame)
             return replace(whole, rows=np.broadcast_to(len(self.schema.states), len(whole.key)))
         frame = key_frame(frame, self.keys.columns, self.refused)

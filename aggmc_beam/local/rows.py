@@ -128,12 +128,6 @@ def _lengths(key: pl.Series) -> Iterator[int]:
         yield length
 
 
-def is_disordered(records: Records) -> bool:
-    """Whether some record does not come after the one before it, by key and time."""
-    key, time = np.diff(records.key), np.diff(records.time)
-    return bool(np.any((key < 0) | ((key == 0) & (time <= 0))))
-
-
 def joined(parts: list[Records]) -> Records:
     """Records of one run, in the order of the parts."""
     if len(parts) == 1:
