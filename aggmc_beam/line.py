@@ -166,20 +166,26 @@ class Line:
             return np.arange(self.steps - 1, self.length, self.panel.width)
         return np.flatnonzero(self._alone(1))
 
-    def sum_in_c(self, centre: np.ndarray, lags: np.ndarray, last: np.ndarray, by_step: np.ndarray) -> bool:
-        """Find, by compiled loops, the products [3, S, S] at lags 0 to 2, those of records without a next one
-        with themselves [1, S, S], and sums by step [m, S]; or return False if some values are too large."""
+    def sum_in_c(
+        self, cuts: np.ndarray, centre: np.ndarray, lags: np.ndarray, last: np.ndarray, by_step: np.ndarray
+    ) -> bool:
+        """Find, by compiled loops, sums of the L lines that this one is made of, cut before the realizations
+        `cuts` [L + 1]: the products [L, 3, S, S] at lags 0 to 2, those of records without a next one with
+        themselves [L, 1, S, S], and sums by step [L, m, S]; or return False if some values are too large."""
         assert compiled is not None
         panel, at = self.panel, slice(self.a, self.b)
         place, first = panel.place[self.a : self.b + 1] - panel.place[self.a], panel.first[at] - self.first
         each = panel.row is not None
         record = self.rows if each else np.asarray(panel.head)[at]
-        if not compiled.sum_line(self.values, record, each, place, first, centre, lags, by_step):
+        told = place, first, cuts - self.a, centre
+        if not compiled.sum_lines(self.values, record, each, *told, lags, by_step):
             return False
-        # A line of their own, with the empty places that a realization has at its end.
-        record = np.append(self.records_at(self._last), [-1] * APART)
-        one = np.array([0, len(record)])
-        return compiled.sum_line(self.values, record, True, one, one[:1], centre, last, None)
+        # Lines of their own, with the empty places that a realization has at its end.
+        record = np.full((len(centre), self._last.size // len(centre) + APART), -1)
+        record[:, :-APART] = self.records_at(self._last).reshape(len(centre), -1)
+        ones = np.arange(len(centre) + 1)
+        told = ones * record.shape[1], np.zeros_like(ones[1:]), ones, centre
+        return compiled.sum_lines(self.values, record.ravel(), True, *told, last, None)
 
     def records_at(self, places: np.ndarray) -> np.ndarray:
         """Which records are at some places."""

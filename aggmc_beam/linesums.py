@@ -1,7 +1,7 @@
 """Sums of lines: the products and the sums by step of several at once, as exact as their numbers allow.
 
 Few large steps rather than many small ones, so that threads seldom wait for each other. Lines that are summed
-at once must be alike, see `Line`.
+at once must be alike, see `Line`, and follow each other.
 """
 
 from __future__ import annotations
@@ -99,9 +99,10 @@ def in_c(lines: Sequence[Line], centres: Sequence[np.ndarray]) -> list[LineSums]
         return None
     lags, last = np.empty((len(lines), 3, S, S)), np.empty((len(lines), 1, S, S))
     by_step = np.empty((len(lines), one.steps, S))
-    for line, centre, *found in zip(lines, centres, lags, last, by_step, strict=True):
-        if not line.sum_in_c(centre.astype(np.int64), *found):
-            return None
+    cuts, centre = np.array([line.a for line in lines] + [lines[-1].b]), np.array(centres).astype(np.int64)
+    together = Line(one.panel, one.values, one.a, lines[-1].b, one.fold)
+    if not together.sum_in_c(cuts, centre, lags, last, by_step):
+        return None
 
     def pick(places: np.ndarray) -> np.ndarray:
         return np.asarray(one.values[one.records_at(places)] - centres[0])

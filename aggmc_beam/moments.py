@@ -125,7 +125,13 @@ class Counts:
     late: int = 0
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+        return Counts(
+            self.realizations + other.realizations,
+            self.duplicates + other.duplicates,
+            self.overlaps + other.overlaps,
+            self.rejected + other.rejected,
+            self.late + other.late,
+        )
 
 
 @dataclass(frozen=True, eq=False)

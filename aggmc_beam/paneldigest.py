@@ -5,9 +5,10 @@ Replicates are alike and small, so that numpy's calls for each of them would tak
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from aggmc_beam.profile import SHIFT, Profile, end_at, scattered
 NEIGHBOURS = (1, -1, 2, -2)
 #: Sums by step that are kept apart at most, until they are added up.
 POOL = 32
+#: Parts that must be alike on average, so that looking for such is worth its while.
+ALIKE = 4
 
 
 class Sums(NamedTuple):
@@ -72,6 +75,12 @@ class StepSums:
     number: np.ndarray | None = None
     lone: tuple[list[Lone], ...] = field(default_factory=lambda: ([], [], [], []))
 
+    @property
+    def numbers(self) -> tuple[Any, ...]:
+        """All numbers of records, as something that can be compared."""
+        lone = [[(found.step.tobytes(), found.number.tobytes()) for found in known] for known in self.lone]
+        return np.asarray(self.number).tobytes(), *map(tuple, lone)
+
     def add(self, first: int, sums: np.ndarray, number: np.ndarray, lone: list[Lone]) -> None:
         """Add sums by step from the `first` on. The arrays must not be changed afterwards."""
         if self.sums is None and len(number) == self.steps:
@@ -83,7 +92,7 @@ class StepSums:
             self.sums[at] += sums
             self.number[at] += number
         for known, found in zip(self.lone, lone, strict=True):
-            found = found._replace(step=found.step + first)
+            found = found._replace(step=found.step + first) if first else found
             if known and np.array_equal(known[-1].step, found.step):
                 known[-1] = Lone(found.step, known[-1].sums + found.sums, known[-1].number + found.number)
                 continue
@@ -101,25 +110,43 @@ def _pooled(parts: list[Lone]) -> Lone:
 
 def profiles_of(centres: Sequence[np.ndarray], parts: Sequence[StepSums], start: int) -> list[Profile]:
     """Of each, the mean counts of records by step, and of the ends of pairs: all, less those without a
-    partner. The first step is `start`."""
-    if not parts:
-        return []
+    partner. The first step is `start`. The sums are used up: their memory becomes that of means."""
+    found: dict[int, Profile] = {}
+    for some in _alike(parts):
+        made = _profiles_of(np.array([centres[i] for i in some]), [parts[i] for i in some], start)
+        found |= zip(some, made, strict=True)
+    return [found[i] for i in range(len(parts))]
+
+
+def _alike(parts: Sequence[StepSums]) -> list[list[int]]:
+    """Which parts have the same numbers of records, by place; all in one if hardly any do."""
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for i, part in enumerate(parts):
+        groups.setdefault(part.numbers, []).append(i)
+    return list(groups.values()) if len(groups) * ALIKE <= len(parts) else [list(range(len(parts)))]
+
+
+def _profiles_of(centre: np.ndarray, parts: Sequence[StepSums], start: int) -> list[Profile]:
+    """Of parts that are alike, numbers are looked at once."""
+    are_alike = len({part.numbers for part in parts}) == 1
     sums = [part.sums for part in parts if part.sums is not None]
-    centre, number = np.array(centres), np.array([part.number for part in parts])
-    means, there = _means(sums, number, centre), number > 0
+    number = np.array([part.number for part in (parts[:1] if are_alike else parts)])
+    there = number > 0
     row = np.cumsum(there, 1) - 1
     counted = np.stack([number] * 3, 2)
     odd = []
     # Ends of pairs are at the step of the pair's left end.
     for kind, shift in enumerate(SHIFT.tolist(), 1):
         at, lone, lone_number = _dense([p.lone[kind - 1] for p in parts], centre.shape[1])
+        lone_number = lone_number[: len(number)]
         if shift == 0:
             counted[:, at, (kind + 1) // 2] -= lone_number
         rest, rest_number = np.array([one[at] for one in sums]) - lone, number[:, at] - lone_number
-        part, place = np.nonzero((lone_number > 0) & (rest_number > 0))
-        ends = _means(rest, rest_number, centre)[part, place]
-        odd.append((part, end_at(row[part, at[place] - shift], kind), ends))
-    return _profiles(start, there, counted, means, odd)
+        are_odd = np.broadcast_to((lone_number > 0) & (rest_number > 0), (len(parts), len(at)))
+        part, place = np.nonzero(are_odd)
+        ends = np.array(_means(rest, rest_number, centre))[part, place]
+        odd.append((part, end_at(row[part % len(row), at[place] - shift], kind), ends))
+    return _profiles(start, there, counted, _means(sums, number, centre), odd)
 
 
 def _dense(parts: list[list[Lone]], S: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -142,33 +169,37 @@ def _profiles(
     start: int,
     there: np.ndarray,
     counted: np.ndarray,
-    means: np.ndarray,
+    means: list[np.ndarray],
     odd: list[tuple[np.ndarray, np.ndarray, np.ndarray]],
 ) -> list[Profile]:
-    """One for each row of the arrays; `odd` has the number of the row, the place and the mean of ends that
-    are not all records of a step."""
+    """One for each of the `means` [steps, S], with the numbers of its row, or of the only one; `odd` has the
+    number of the profile, the place and the mean of ends that are not all records of a step."""
     part, place, ends = (np.concatenate(found) for found in zip(*odd, strict=True))
     order = np.lexsort((place, part))
     place, ends = place[order], ends[order]
-    cuts = np.concatenate([[0], np.cumsum(np.bincount(part, minlength=len(there)))]).tolist()
-    whole, found = np.rint(counted).astype(np.int64), []
-    for i, some in enumerate(there):
-        at: slice | np.ndarray = slice(None) if some.all() else some
-        bins, mine = np.flatnonzero(some) + start, slice(cuts[i], cuts[i + 1])
-        found.append(Profile(1, bins, whole[i, at], counted[i, at], means[i, at], place[mine], ends[mine]))
-    return found
+    cuts = np.concatenate([[0], np.cumsum(np.bincount(part, minlength=len(means)))]).tolist()
+    steps = [slice(None) if some.all() else some for some in there]
+    heads = [
+        (np.flatnonzero(some) + start, np.rint(one[at]).astype(np.int64), one[at])
+        for some, at, one in zip(there, steps, counted, strict=True)
+    ]
+    return [
+        Profile(1, *heads[i % len(heads)], mean[steps[i % len(heads)]], place[a:b], ends[a:b])
+        for i, (mean, (a, b)) in enumerate(zip(means, pairwise(cuts), strict=True))
+    ]
 
 
-def _means(sums: Sequence[np.ndarray], number: np.ndarray, centre: np.ndarray) -> np.ndarray:
-    """The means [B, m, S] of sums about centres [B, S]; zero where there is none.
+def _means(sums: Iterable[np.ndarray], number: np.ndarray, centre: np.ndarray) -> list[np.ndarray]:
+    """The means [m, S] of sums about centres [B, S], in their place; zero where there is none. `number` is
+    [B, m], or [1, m] if it is that of all.
 
     Of whole numbers only the division is rounded, so that a mean tells its sum."""
-    found = np.empty((*number.shape, centre.shape[1]))
-    for one, n, c, out in zip(sums, number, centre, found, strict=True):
+    found = [np.ascontiguousarray(one) for one in sums]
+    for i, (one, c) in enumerate(zip(found, centre, strict=True)):
+        n = number[i % len(number)]
         if compiled is not None:
-            compiled.means(np.ascontiguousarray(one), n, c, out)
-            continue
-        np.multiply(n[:, None], c, out=out)
-        out += one
-        out /= np.maximum(n, 1.0)[:, None]
+            compiled.means(one, n, c, one)
+        else:
+            one += n[:, None] * c
+            one /= np.maximum(n, 1.0)[:, None]
     return found

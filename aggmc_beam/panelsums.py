@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any
 
@@ -83,6 +83,7 @@ class PanelSums:
         """Take records [n] of realizations with higher keys than all before, or do nothing and return False
         if some are repeated, have too many gaps, or lie outside of the steps. `label_of` gives the labels of
         keys; `heads` are those of `heads_of`, if they are known. Values [n, S] must not change afterwards."""
+        assert "digest" not in vars(self)
         panel = Panel.of(key, time, label_of, heads_of(key) if heads is None else heads)
         if panel is None or not self._is_next(panel):
             return False
@@ -136,9 +137,9 @@ class PanelSums:
                 # About a centre of its own, as sums about that of the others would cost digits.
                 replicate.add_apart(line.first, self._summer.any(line, line.centre()))
 
-    @property
+    @cached_property
     def digest(self) -> Digest:
-        """All sums."""
+        """All sums, whose memory it takes over: nothing can be added afterwards."""
         used = [g for g, replicate in enumerate(self._replicates) if replicate.met]
         size = max(1, TOGETHER // (self.states * max(self.steps, len(PARTS) * self.states)))
         batches = [used[i : i + size] for i in range(0, len(used), size)]
@@ -224,7 +225,7 @@ class _Replicate:
     def settled(self, found: Moments | None) -> Moments:
         """All moments, given those of `sums`, which are used up."""
         if found is not None:
-            self.others, self.sums = found + self.others, None
+            self.others, self.sums = found + self.others if self.others.records else found, None
         return replace(self.others, counts=Counts(realizations=self.met))
 
 

@@ -49,7 +49,7 @@ def brute(z, lags):
 
 @st.composite
 def lines(draw):
-    """Realizations on a line, as records in some order, and what `sum_line` is told of them."""
+    """Realizations on a line, as records in some order, and what `sum_lines` is told of them."""
     S, R = draw(st.integers(1, 9)), draw(st.integers(1, 5))
     length = draw(st.lists(st.integers(0, 45), min_size=R, max_size=R))
     each = draw(st.booleans())
@@ -73,22 +73,36 @@ def lines(draw):
     return np.asarray(values, order=order), record, each, place, first, centre
 
 
+def sum_line(values, record, each, place, first, centre, products, by_step):
+    """As `sum_lines`, of one."""
+    cuts, steps = np.array([0, len(first)]), None if by_step is None else by_step[None]
+    return compiled.sum_lines(values, record, each, place, first, cuts, centre[None], products[None], steps)
+
+
 @needs_compiled
-@given(lines(), st.integers(1, 3), st.sampled_from([np.int32, np.int64]))
-def test_sums_of_a_line_are_those_of_the_definition(made, lags, kind):
+@given(lines(), st.integers(1, 3), st.sampled_from([np.int32, np.int64]), st.data())
+def test_sums_of_lines_are_those_of_the_definition(made, lags, kind, data):
     values, record, each, place, first, centre = made
-    z = np.zeros((len(record), values.shape[1]), np.int64)
-    z[record >= 0] = values[record[record >= 0]] - centre
-    by_step = np.zeros((60, values.shape[1]))
-    for r, step in enumerate(first):
-        m = place[r + 1] - place[r] - 2
-        by_step[step : step + m] += z[place[r] : place[r] + m]
+    S, R = values.shape[1], len(first)
+    cuts = [0, *sorted(data.draw(st.sets(st.integers(1, R - 1)) if R > 1 else st.just([]))), R]
+    # Each line has another one, where that leaves values within what loops take.
+    centres = np.array([centre + (i if abs(values - centre).max(initial=0) < 4000 else 0) for i in range(R)])
+    expected, by_step = [], np.zeros((len(cuts) - 1, 60, S))
+    for i, (a, b) in enumerate(pairwise(cuts)):
+        at = record[place[a] : place[b]]
+        z = np.zeros((len(at), S), np.int64)
+        z[at >= 0] = values[at[at >= 0]] - centres[i]
+        expected.append(brute(z, lags).astype(float))
+        for r in range(a, b):
+            m, start = place[r + 1] - place[r] - 2, place[r] - place[a]
+            by_step[i, first[r] : first[r] + m] += z[start : start + m]
     told = record.astype(kind)
     if not each:
         told = np.cumsum(np.concatenate([[0], np.diff(place) - 2]))[:-1].astype(kind)
-    products, steps = np.full((lags, *[values.shape[1]] * 2), np.nan), np.full_like(by_step, np.nan)
-    assert compiled.sum_line(values, told, each, place, first, centre, products, steps)
-    np.testing.assert_array_equal(products, brute(z, lags).astype(float))
+    products, steps = np.full((len(by_step), lags, S, S), np.nan), np.full_like(by_step, np.nan)
+    given = values, told, each, place, first, np.array(cuts), centres[: len(by_step)]
+    assert compiled.sum_lines(*given, products, steps)
+    np.testing.assert_array_equal(products, expected)
     np.testing.assert_array_equal(steps, by_step)
 
 
@@ -112,7 +126,7 @@ def long_line(most, n=5000, S=5):
 def test_long_lines_of_large_values_do_not_overflow(most, S):
     given = long_line(most, S=S)
     products = np.empty((3, S, S))
-    assert compiled.sum_line(*given, products, None)
+    assert sum_line(*given, products, None)
     y = given[0].astype(np.int64)
     expected = [y[: len(y) - lag].T @ y[lag:] for lag in range(3)]
     np.testing.assert_array_equal(products, expected)
@@ -123,14 +137,14 @@ def test_values_that_are_too_large_are_refused():
     values, *rest = long_line(10)
     for large in (4096, -4097, 32000):
         values[-1, -1] = large
-        assert not compiled.sum_line(values, *rest, np.empty((3, 5, 5)), None)
+        assert not sum_line(values, *rest, np.empty((3, 5, 5)), None)
     far = np.full(5, 2**31)
-    assert not compiled.sum_line(values, *rest[:-1], far, np.empty((3, 5, 5)), None)
+    assert not sum_line(values, *rest[:-1], far, np.empty((3, 5, 5)), None)
     wide = np.full((1, 1), -(2**31), np.int32)
     one = np.array([0, 3])
     for centre in (2**30, -(2**30)):
         told = one[:1], False, one, one[:1], np.array([centre])
-        assert not compiled.sum_line(wide, *told, np.empty((1, 1, 1)), None)
+        assert not sum_line(wide, *told, np.empty((1, 1, 1)), None)
 
 
 @needs_compiled
@@ -153,12 +167,21 @@ def test_values_that_are_too_large_are_refused():
         ("first", np.array([1])),
         ("first", np.array([-1])),
         ("first", np.array([2**62])),
-        ("centre", np.zeros(3, np.int64)),
-        ("products", np.zeros((3, 2, 3))),
-        ("products", np.zeros((4, 2, 2))),
-        ("products", np.zeros((3, 2, 2), np.int64)),
-        ("by_step", np.zeros((4, 3))),
-        ("by_step", np.zeros((3, 2))),
+        ("cuts", np.array([0])),
+        ("cuts", np.array([1, 1])),
+        ("cuts", np.array([0, 2])),
+        ("cuts", np.array([0, 0, 1])),
+        ("cuts", np.array([0, 2, 1])),
+        ("centre", np.zeros(2, np.int64)),
+        ("centre", np.zeros((1, 3), np.int64)),
+        ("centre", np.zeros((2, 2), np.int64)),
+        ("products", np.zeros((1, 3, 2, 3))),
+        ("products", np.zeros((1, 4, 2, 2))),
+        ("products", np.zeros((2, 3, 2, 2))),
+        ("products", np.zeros((1, 3, 2, 2), np.int64)),
+        ("by_step", np.zeros((1, 4, 3))),
+        ("by_step", np.zeros((1, 3, 2))),
+        ("by_step", np.zeros((2, 4, 2))),
     ],
 )
 def test_arrays_that_do_not_fit_each_other_are_an_error(name, value):
@@ -168,22 +191,23 @@ def test_arrays_that_do_not_fit_each_other_are_an_error(name, value):
         "each": False,
         "place": np.array([0, 6]),
         "first": np.array([0]),
-        "centre": np.zeros(2, np.int64),
-        "products": np.zeros((3, 2, 2)),
-        "by_step": np.zeros((4, 2)),
+        "cuts": np.array([0, 1]),
+        "centre": np.zeros((1, 2), np.int64),
+        "products": np.zeros((1, 3, 2, 2)),
+        "by_step": np.zeros((1, 4, 2)),
     }
-    assert compiled.sum_line(*told.values())
+    assert compiled.sum_lines(*told.values())
     with pytest.raises((TypeError, ValueError)):
-        compiled.sum_line(*(told | {name: value}).values())
+        compiled.sum_lines(*(told | {name: value}).values())
 
 
 @needs_compiled
 def test_a_record_beyond_the_values_is_an_error():
     told = np.array([0, 3]), np.array([0]), np.zeros(1, np.int64), np.zeros((1, 1, 1)), None
     values = np.zeros((1, 1), np.int16)
-    assert compiled.sum_line(values, np.array([0, -1, -1]), True, *told)
+    assert sum_line(values, np.array([0, -1, -1]), True, *told)
     with pytest.raises(ValueError, match="fit"):
-        compiled.sum_line(values, np.array([1, -1, -1]), True, *told)
+        sum_line(values, np.array([1, -1, -1]), True, *told)
 
 
 @needs_compiled

@@ -28,7 +28,7 @@ class Places:
     asked for."""
 
     def __init__(self, frame: pl.DataFrame, every: int = 1) -> None:
-        self.frame, self.every = frame.select(FILE, ROW), every
+        self.frame, self.every = frame[[FILE, ROW]], every
 
     @classmethod
     def joined(cls, parts: Sequence[np.ndarray | Places]) -> np.ndarray | Places:

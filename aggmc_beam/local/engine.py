@@ -211,7 +211,7 @@ def sum_plan(
     plan: Plan, saved: Saved | None = None, progress: Progress = no_progress
 ) -> tuple[Accumulator, int, bool]:
     """All sums, how many rows were read, and whether they had to be sorted."""
-    frame = gathered(plan.frame, plan.sources, len(plan.schema.columns), plan.guessed)
+    frame = gathered(plan.sources, len(plan.schema.columns), lambda: plan.frame, plan.guessed)
     total = accumulator(plan, saved)
     with spread() as threads:
         if isinstance(frame, pl.DataFrame):

@@ -76,7 +76,7 @@ class Keys:
         """The key of each row, and where stretches of equal keys begin, as `heads_of` tells. `over` is a map
         that may run its calls at once."""
         names = [*self.columns, KEY]
-        columns = frame.select(names)
+        columns = frame[names]
         if not columns.height:
             return np.zeros(0, np.int64), None
         if not self.columns and columns[KEY].dtype.is_integer() and not columns[KEY].null_count():

@@ -31,7 +31,7 @@ def side_by_side(frame: pl.DataFrame, columns: list[str], over: Map = map) -> np
     >>> found.tolist(), found.dtype.name
     ([[1, 3], [2, 40000]], 'int32')
     """
-    found = frame.select(columns)
+    found = frame[columns]
     if not all(_is_whole(column) for column in found):
         return found.to_numpy()
     if compiled is not None:

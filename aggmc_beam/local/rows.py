@@ -25,17 +25,20 @@ SPARSE = 4
 
 
 def gathered(
-    frame: pl.LazyFrame, sources: list[Source], columns: int, guessed: Callable[[], pl.DataFrame]
+    sources: list[Source],
+    columns: int,
+    frame: Callable[[], pl.LazyFrame],
+    guessed: Callable[[], pl.DataFrame],
 ) -> Table:
-    """The rows themselves where they are few, so that their files are read only once; as `guessed` unless
-    that is an error."""
+    """The rows of sources themselves where they are few, so that their files are read only once; as `guessed`
+    unless that is an error. Else the frame that reads them."""
     text = sum(os.path.getsize(s.name) for s in sources if s.format in ("csv", "jsonl"))
     rows = sum(s.height for s in sources if s.format in ("parquet", "frame"))
     if rows * columns > FEW_VALUES or text > FEW_BYTES:
-        return frame
+        return frame()
     with suppress(pl.exceptions.PolarsError):
         return guessed()
-    return frame.collect()
+    return frame().collect()
 
 
 def portions(sources: Sequence[Source], frames: Sequence[pl.LazyFrame], size: int) -> Iterator[pl.DataFrame]:

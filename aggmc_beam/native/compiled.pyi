@@ -5,26 +5,27 @@ from typing import Any
 
 import numpy as np
 
-def sum_line(
+def sum_lines(
     values: np.ndarray,
     record: np.ndarray,
     each: bool,
     place: np.ndarray,
     first: np.ndarray,
+    cuts: np.ndarray,
     centre: np.ndarray,
     products: np.ndarray,
     by_step: np.ndarray | None,
 ) -> bool:
-    """Find the sums of a line of R realizations; False if a value less the centre is beyond 4,095.
+    """Find the sums of lines of realizations; False if a value less the centre is beyond 4,095.
 
-    `values` [n, S] are those of the records, of 16 or 32 bits. Realization r has the places from place[r] to
-    place[r + 1] (`place` [R + 1] begins with 0), of which the last two are empty. `record` [places] tells the
-    record of `each` place, -1 where there is none; or else [R] the first record of each realization, whose
-    others follow.
+    `values` [n, S] are those of the records, of 16 or 32 bits. Realization r of R has the places from
+    place[r] to place[r + 1] (`place` [R + 1] begins with 0), of which the last two are empty. `record`
+    [places] tells the record of `each` place, -1 where there is none; or else [R] the first record of each
+    realization, whose others follow. Line i of L has the realizations from cuts[i] to cuts[i + 1].
 
-    Found are the `products` [lags, S, S] of records less the `centre` [S], at lags 0, 1, ...; and their sums
-    `by_step` [steps, S], where the first place of realization r is at step first[r]. These two are of floats,
-    and exact; they hold anything where the answer is False.
+    Found are the `products` [L, lags, S, S] of records less the `centre` [L, S] of their line, at lags 0, 1,
+    ...; and their sums `by_step` [L, steps, S], where the first place of realization r is at step first[r].
+    These two are of floats, and exact below 2^53; they hold anything where the answer is False.
     """
 
 def narrow(values: np.ndarray, out: np.ndarray) -> bool:

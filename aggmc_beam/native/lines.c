@@ -1,7 +1,8 @@
-/* Sums of a line: records less a centre, multiplied with each other at lags 0 to 2, and added up by step.
+/* Sums of lines: records less a centre, multiplied with each other at lags 0 to 2, and added up by step.
 
 A line is taken some places at a time, in 16 bits and state by state, so that it stays in a core's cache.
-Products are added in 32 bits, as many as cannot overflow, and then in 64 bits: sums are exact or refused. */
+Products are added in 32 bits, as many as cannot overflow, and then as floats, in which whole numbers are exact up to
+2^53. No sum of products is beyond the larger sum of squares, so the diagonal tells whether all of them are. */
 #include "native.h"
 
 /* Empty places after each realization, which is also the farthest lag. */
@@ -32,16 +33,15 @@ typedef struct {
     int each;
     const int64_t *place, *first, *centre;
     Py_ssize_t realizations, steps, lags;
-    double *products; /* [lags, states, states]; while there is something to add, they are 64-bit integers */
+    double *products; /* [lags, states, states] */
     double *by_step;  /* [steps, states], or NULL */
 } Line;
 
 /* Some places of a line, and the sums so far. */
 typedef struct {
-    int64_t *products; /* [lags, states, states], where those of the line will be */
-    int64_t *at;       /* the record of each place, -1 where there is none */
-    int32_t *by_step;  /* [states, steps] */
-    int16_t *z;        /* [states, width]: values less the centre, zeros where there is no record */
+    int64_t *at;      /* the record of each place, -1 where there is none */
+    int32_t *by_step; /* [states, steps] */
+    int16_t *z;       /* [states, width]: values less the centre, zeros where there is no record */
     Py_ssize_t width;
     Py_ssize_t start;   /* the first place */
     Py_ssize_t current; /* its realization */
@@ -178,11 +178,13 @@ INLINE void multiply(const int16_t *x, const int16_t *y, Py_ssize_t width, Py_ss
     memcpy(found, all, sizeof all);
 }
 
-/* Add the products of n places from k on, at one lag. At lag 0, those above the diagonal are enough. */
+/* Add the products of n places from k on, at one lag. At lag 0, those above the diagonal are enough. The first ones
+   are written: where there are many states, to clear memory beforehand would take as long. */
 INLINE void add_products(const Line *line, const Block *block, Py_ssize_t lag, Py_ssize_t k, Py_ssize_t n)
 {
     Py_ssize_t S = line->states;
-    int64_t *products = block->products + lag * S * S;
+    double *products = line->products + lag * S * S;
+    int is_first = block->start + k == 0;
     const int16_t *z = block->z + k;
     int32_t found[ROWS * COLUMNS];
     for (Py_ssize_t panel = 0; panel < S; panel += PANEL)
@@ -192,7 +194,7 @@ INLINE void add_products(const Line *line, const Block *block, Py_ssize_t lag, P
                 multiply(z + i * block->width, z + j * block->width + lag, block->width, n, found);
                 for (Py_ssize_t x = i; x < least(S, i + ROWS); x++)
                     for (Py_ssize_t y = j; y < least(S, j + COLUMNS); y++)
-                        products[x * S + y] += found[(x - i) * COLUMNS + y - j];
+                        products[x * S + y] = found[(x - i) * COLUMNS + y - j] + (is_first ? 0 : products[x * S + y]);
             }
         }
 }
@@ -239,13 +241,10 @@ FOR_EACH_PROCESSOR(int, add_line, (const Line *line, Block *block, Py_ssize_t pl
 static void hand_on(const Line *line, const Block *block)
 {
     Py_ssize_t S = line->states;
-    for (Py_ssize_t i = 0; i < S; i++)
-        for (Py_ssize_t j = 0; j < i; j++)
-            block->products[i * S + j] = block->products[j * S + i];
-    for (Py_ssize_t k = 0; k < line->lags * S * S; k++) {
-        double product = (double)block->products[k];
-        memcpy(line->products + k, &product, sizeof product);
-    }
+    for (Py_ssize_t from = 0; from < S; from += PANEL)
+        for (Py_ssize_t i = from; i < S; i++)
+            for (Py_ssize_t j = from; j < least(i, from + PANEL); j++)
+                line->products[i * S + j] = line->products[j * S + i];
     for (Py_ssize_t t = 0; t < line->steps; t++)
         for (Py_ssize_t i = 0; i < S; i++)
             line->by_step[t * S + i] = block->by_step[i * line->steps + t];
@@ -274,58 +273,94 @@ static int is_near(const int64_t *centre, Py_ssize_t n)
     return 1;
 }
 
-/* As `add_line`, with the memory that it needs; -2 if there is none. */
-static int add_in_blocks(const Line *line)
+/* As `add_line`, in memory that has room for lines like it. */
+static int add_in_blocks(const Line *line, Block *block, Py_ssize_t places)
 {
-    Py_ssize_t S = line->states, places = least(MOST, most(FEWEST, HELD / S));
-    /* States must not lie a power of two apart, or they would share few lines of the cache. */
-    Block block = {.width = places + 32, .products = (int64_t *)line->products};
-    memset(block.products, 0, line->lags * S * S * sizeof *block.products);
-    block.at = malloc(block.width * sizeof *block.at);
-    block.by_step = calloc(S * line->steps + 1, sizeof *block.by_step);
-    block.z = calloc((S + ROWS) * block.width, sizeof *block.z);
-    int is_there = block.at != NULL && block.by_step != NULL && block.z != NULL;
-    int done = is_there ? add_line(line, &block, places) : -2;
+    Py_ssize_t S = line->states;
+    block->start = block->current = 0;
+    memset(block->by_step, 0, S * line->steps * sizeof *block->by_step);
+    int done = add_line(line, block, places);
     if (done == 1)
-        hand_on(line, &block);
-    free(block.at);
-    free(block.by_step);
-    free(block.z);
+        hand_on(line, block);
     return done;
 }
 
-PyObject *sum_line(PyObject *self, PyObject *arguments)
+/* Several lines that have the realizations up to each of the `cuts`, with their own centres, products and sums by step;
+   -2 if there is no memory for it. */
+static int add_lines(const Line *all, const int64_t *cuts, Py_ssize_t lines)
 {
-    PyObject *values, *record, *place, *first, *centre, *products, *by_step;
+    Py_ssize_t S = all->states, places = least(MOST, most(FEWEST, HELD / S));
+    /* States must not lie a power of two apart, or they would share few lines of the cache. */
+    Block block = {.width = places + 32};
+    block.at = malloc(block.width * sizeof *block.at);
+    block.by_step = malloc((S * all->steps + 1) * sizeof *block.by_step);
+    block.z = calloc((S + ROWS) * block.width, sizeof *block.z);
+    int64_t *place = malloc((all->realizations + 1) * sizeof *place);
+    int done = block.at != NULL && block.by_step != NULL && block.z != NULL && place != NULL ? 1 : -2;
+    for (Py_ssize_t i = 0; i < lines && done == 1; i++) {
+        Line line = *all;
+        Py_ssize_t a = cuts[i];
+        line.realizations = cuts[i + 1] - a;
+        /* Places count from the first of the line. */
+        for (Py_ssize_t r = 0; r <= line.realizations; r++)
+            place[r] = all->place[a + r] - all->place[a];
+        line.place = place, line.first += a, line.centre += i * S, line.products += i * all->lags * S * S;
+        line.record = (const char *)all->record + (all->each ? all->place[a] : a) * all->record_size;
+        if (all->by_step != NULL)
+            line.by_step += i * all->steps * S;
+        done = add_in_blocks(&line, &block, places);
+    }
+    free(block.at);
+    free(block.by_step);
+    free(block.z);
+    free(place);
+    return done;
+}
+
+/* Whether lines have realizations, not too many, and all of them. */
+static int are_cuts(const int64_t *cuts, Py_ssize_t lines, Py_ssize_t realizations)
+{
+    int fit = cuts[0] == 0 && cuts[lines] == realizations;
+    for (Py_ssize_t i = 0; i < lines && fit; i++)
+        fit = cuts[i] < cuts[i + 1] && cuts[i + 1] - cuts[i] <= CROWD;
+    return fit;
+}
+
+PyObject *sum_lines(PyObject *self, PyObject *arguments)
+{
+    PyObject *values, *record, *place, *first, *cuts, *centre, *products, *by_step;
     int each, done = 0;
-    if (!PyArg_ParseTuple(arguments, "OOpOOOOO", &values, &record, &each, &place, &first, &centre, &products, &by_step))
+    if (!PyArg_ParseTuple(arguments, "OOpOOOOOO", &values, &record, &each, &place, &first, &cuts, &centre, &products,
+                          &by_step))
         return NULL;
-    Array held[7] = {0};
+    Array held[8] = {0};
     if (hold(values, &held[0], "values", 2, 0, STRIDED) || hold(record, &held[1], "record", 1, 0, PACKED) ||
         hold(place, &held[2], "place", 1, 8, PACKED) || hold(first, &held[3], "first", 1, 8, PACKED) ||
-        hold(centre, &held[4], "centre", 1, 8, PACKED) || hold(products, &held[5], "products", 3, 0, FLOATS) ||
-        (by_step != Py_None && hold(by_step, &held[6], "by_step", 2, 0, FLOATS)))
+        hold(cuts, &held[4], "cuts", 1, 8, PACKED) || hold(centre, &held[5], "centre", 2, 8, PACKED) ||
+        hold(products, &held[6], "products", 4, 0, FLOATS) ||
+        (by_step != Py_None && hold(by_step, &held[7], "by_step", 3, 0, FLOATS)))
         goto end;
-    Py_buffer *y = &held[0].view, *p = &held[5].view, *s = &held[6].view;
-    Line line = {
+    Py_buffer *y = &held[0].view, *c = &held[5].view, *p = &held[6].view, *s = &held[7].view;
+    Line all = {
         y->buf, y->itemsize, y->shape[0], y->shape[1], y->strides[0], y->strides[1],
         held[1].view.buf, held[1].view.itemsize, each,
-        held[2].view.buf, held[3].view.buf, held[4].view.buf,
-        held[3].view.shape[0], by_step == Py_None ? 0 : s->shape[0], p->shape[0],
+        held[2].view.buf, held[3].view.buf, c->buf,
+        held[3].view.shape[0], by_step == Py_None ? 0 : s->shape[1], p->shape[1],
         p->buf, by_step == Py_None ? NULL : s->buf,
     };
-    Py_ssize_t S = line.states, R = line.realizations;
-    int fits = (line.size == 2 || line.size == 4) && (line.record_size == 4 || line.record_size == 8) &&
-               S > 0 && R > 0 && R <= CROWD && held[2].view.shape[0] == R + 1 && held[4].view.shape[0] == S &&
-               p->shape[0] >= 1 && p->shape[0] <= APART + 1 && p->shape[1] == S && p->shape[2] == S &&
-               (by_step == Py_None || s->shape[1] == S);
-    fits = fits && is_sound(&line) && held[1].view.shape[0] == (each ? line.place[R] : R);
+    Py_ssize_t S = all.states, R = all.realizations, lines = held[4].view.shape[0] - 1;
+    int fits = (all.size == 2 || all.size == 4) && (all.record_size == 4 || all.record_size == 8) && S > 0 && R > 0 &&
+               held[2].view.shape[0] == R + 1 && lines > 0 && are_cuts(held[4].view.buf, lines, R) &&
+               c->shape[0] == lines && c->shape[1] == S && p->shape[0] == lines && p->shape[1] >= 1 &&
+               p->shape[1] <= APART + 1 && p->shape[2] == S && p->shape[3] == S &&
+               (by_step == Py_None || (s->shape[0] == lines && s->shape[2] == S));
+    fits = fits && is_sound(&all) && held[1].view.shape[0] == (each ? all.place[R] : R);
     done = -1;
-    if (fits && !is_near(line.centre, S))
+    if (fits && !is_near(all.centre, lines * S))
         done = 0;
     else if (fits) {
         Py_BEGIN_ALLOW_THREADS
-        done = add_in_blocks(&line);
+        done = add_lines(&all, held[4].view.buf, lines);
         Py_END_ALLOW_THREADS
     }
     if (done == -1)
@@ -333,6 +368,6 @@ PyObject *sum_line(PyObject *self, PyObject *arguments)
     if (done == -2)
         PyErr_NoMemory();
 end:
-    release(held, 7);
+    release(held, 8);
     return PyErr_Occurred() ? NULL : PyBool_FromLong(done);
 }

@@ -51,7 +51,7 @@ enum { STRIDED, PACKED, DOUBLES, COLUMN, WRITABLE, FLOATS };
 int hold(PyObject *object, Array *array, const char *name, int dimensions, int size, int kind);
 void release(Array *arrays, int number);
 
-PyObject *sum_line(PyObject *self, PyObject *arguments);
+PyObject *sum_lines(PyObject *self, PyObject *arguments);
 PyObject *narrow(PyObject *self, PyObject *arguments);
 PyObject *lay_out(PyObject *self, PyObject *arguments);
 PyObject *parse_lines(PyObject *self, PyObject *arguments);
