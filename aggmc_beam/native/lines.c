@@ -12,7 +12,9 @@ Products are added in 32 bits, as many as cannot overflow, and then as floats, i
 #define COLUMNS 3
 /* States with which all are multiplied while they are in the cache; a multiple of COLUMNS. */
 #define PANEL 48
-/* Values that are held at once, and the least and most places. */
+/* Places are multiplied so many at a time, with zeros after the last: a rest would be multiplied one by one. */
+#define TURN 16
+/* Values that are held at once, and the least and most places, a multiple of TURN. */
 #define HELD (1 << 17)
 #define FEWEST 1024
 #define MOST 4096
@@ -49,6 +51,7 @@ typedef struct {
 
 INLINE Py_ssize_t least(Py_ssize_t a, Py_ssize_t b) { return a < b ? a : b; }
 INLINE Py_ssize_t most(Py_ssize_t a, Py_ssize_t b) { return a > b ? a : b; }
+INLINE Py_ssize_t turns(Py_ssize_t n) { return n / TURN * TURN; }
 
 /* How many records a realization may have. */
 INLINE Py_ssize_t length(const Line *line, Py_ssize_t r) { return line->place[r + 1] - line->place[r] - APART; }
@@ -161,14 +164,15 @@ INLINE int32_t fill(const Line *line, Block *block, Py_ssize_t n)
     return bits;
 }
 
-/* Sums of the products of ROWS states with COLUMNS others over n places. */
+/* Sums of the products of ROWS states with COLUMNS others over n places, or as many more as make whole turns. */
 INLINE void multiply(const int16_t *x, const int16_t *y, Py_ssize_t width, Py_ssize_t n, int32_t *found)
 {
     const int16_t *x0 = x, *x1 = x0 + width, *x2 = x1 + width, *x3 = x2 + width;
     const int16_t *y0 = y, *y1 = y0 + width, *y2 = y1 + width;
     int32_t s00 = 0, s01 = 0, s02 = 0, s10 = 0, s11 = 0, s12 = 0;
     int32_t s20 = 0, s21 = 0, s22 = 0, s30 = 0, s31 = 0, s32 = 0;
-    for (Py_ssize_t k = 0; k < n; k++) {
+    Py_ssize_t end = turns(n + TURN - 1);
+    for (Py_ssize_t k = 0; k < end; k++) {
         s00 += (int32_t)x0[k] * y0[k], s01 += (int32_t)x0[k] * y1[k], s02 += (int32_t)x0[k] * y2[k];
         s10 += (int32_t)x1[k] * y0[k], s11 += (int32_t)x1[k] * y1[k], s12 += (int32_t)x1[k] * y2[k];
         s20 += (int32_t)x2[k] * y0[k], s21 += (int32_t)x2[k] * y1[k], s22 += (int32_t)x2[k] * y2[k];
@@ -226,8 +230,8 @@ FOR_EACH_PROCESSOR(int, add_line, (const Line *line, Block *block, Py_ssize_t pl
         if (bits < 0 || bits > LARGEST)
             return bits < 0 ? -1 : 0;
         for (Py_ssize_t i = 0; i < line->states && ahead < n + APART; i++)
-            memset(block->z + i * block->width + ahead, 0, (n + APART - ahead) * sizeof *block->z);
-        Py_ssize_t safe = INT32_MAX / ((bits + 1) * (bits + 1));
+            memset(block->z + i * block->width + ahead, 0, (turns(n + TURN - 1) + APART - ahead) * sizeof *block->z);
+        Py_ssize_t safe = turns(INT32_MAX / ((bits + 1) * (bits + 1)));
         for (Py_ssize_t k = 0; k < n; k += safe)
             for (Py_ssize_t lag = 0; lag < line->lags; lag++)
                 add_products(line, block, lag, k, least(safe, n - k));
@@ -289,7 +293,7 @@ static int add_in_blocks(const Line *line, Block *block, Py_ssize_t places)
    -2 if there is no memory for it. */
 static int add_lines(const Line *all, const int64_t *cuts, Py_ssize_t lines)
 {
-    Py_ssize_t S = all->states, places = least(MOST, most(FEWEST, HELD / S));
+    Py_ssize_t S = all->states, places = turns(least(MOST, most(FEWEST, HELD / S)));
     /* States must not lie a power of two apart, or they would share few lines of the cache. */
     Block block = {.width = places + 32};
     block.at = malloc(block.width * sizeof *block.at);
