@@ -18,8 +18,8 @@ from aggmc_beam.stretches import Steps, limits_of
 
 #: Empty places after each realization: no pair at lag 2 reaches from one to the next.
 APART = 2
-#: Stretches of a column that are long enough to be copied one by one, also by compiled loops.
-LONG, LONG_COMPILED = 256, 32
+#: Stretches of a column that are long enough to be copied one by one.
+LONG = 256
 #: Places for each record, beyond which a panel is not worth its while.
 SPARSE = 8
 #: Places for each record, up to which records that come in another order are written to their places.
@@ -139,9 +139,9 @@ class Panel:
             return True
         return self.width > 0 and np.count_nonzero(self.row >= 0) == len(self.key) * (self.width - APART)
 
-    def copies(self, values: np.ndarray, long: int) -> bool:
-        """Whether records are copied in `long` stretches as they lie in memory, not picked out one by one."""
-        return self.head is not None and (values.flags.c_contiguous or self.width - APART >= long)
+    def copies(self, values: np.ndarray) -> bool:
+        """Whether records are copied in long stretches as they lie in memory, not picked out one by one."""
+        return self.head is not None and (values.flags.c_contiguous or self.width - APART >= LONG)
 
     @property
     def spans(self) -> list[tuple[int, int, int]]:

@@ -24,7 +24,7 @@ from aggmc_beam.linesums import LineSummer, LineSums
 from aggmc_beam.moments import PARTS, Counts, Moments
 from aggmc_beam.narrow import compact, narrowed
 from aggmc_beam.native import compiled
-from aggmc_beam.panel import APART, LONG, LONG_COMPILED, Label, Panel
+from aggmc_beam.panel import APART, Label, Panel
 from aggmc_beam.paneldigest import StepSums, Sums, moments_of, profiles_of
 from aggmc_beam.profile import Profile
 from aggmc_beam.stretches import heads_of
@@ -181,8 +181,7 @@ def _ready(panel: Panel, values: np.ndarray, over: Map) -> tuple[Panel, np.ndarr
         # At least the 16 bits that compiled loops take.
         short = values.dtype == np.int8
         values = values.astype(np.int16, order="K") if short else narrowed(values, over)
-    long = LONG_COMPILED if in_c else LONG
-    if panel.head is not None and panel.spot is None and not panel.copies(values, long):
+    elif panel.head is not None and panel.spot is None and not panel.copies(values):
         panel = panel.dealt()
     if panel.spot is not None:
         return replace(panel, spot=None), laid_out(values, panel.spot, panel.places, over)

@@ -133,6 +133,37 @@ def test_long_lines_of_large_values_do_not_overflow(most, S):
 
 
 @needs_compiled
+@pytest.mark.parametrize("order", "CF")
+@pytest.mark.parametrize("longest", [1, 3, 12, 17, 40])
+def test_many_short_realizations_are_summed_wherever_a_block_ends(longest, order):
+    rng = np.random.default_rng(longest)
+    length = rng.integers(0, longest + 1, 20_000 // longest)
+    head = np.concatenate([[0], np.cumsum(length)])
+    shuffled = rng.permutation(len(length))
+    values = np.asarray(rng.integers(-4000, 4000, (head[-1], 3)), np.int16, order)
+    z, by_step, at = np.zeros((head[-1] + 2 * len(length), 3), np.int64), np.zeros((longest, 3)), 0
+    for r in shuffled:
+        z[at : at + length[r]] = values[head[r] : head[r] + length[r]]
+        by_step[: length[r]] += values[head[r] : head[r] + length[r]]
+        at += length[r] + 2
+    place = np.concatenate([[0], np.cumsum(length[shuffled] + 2)])
+    products, steps = np.full((3, 3, 3), np.nan), np.full_like(by_step, np.nan)
+    first = np.zeros_like(length)
+    assert sum_line(values, head[:-1][shuffled], False, place, first, np.zeros(3, int), products, steps)
+    np.testing.assert_array_equal(products, [z[: len(z) - lag].T @ z[lag:] for lag in range(3)])
+    np.testing.assert_array_equal(steps, by_step)
+
+
+@needs_compiled
+def test_values_of_other_realizations_do_not_matter():
+    values = np.asarray([[5], [6], [32_000], [-32_000]], np.int16, "F").repeat(20, 0)
+    told = np.array([20, 0]), False, np.array([0, 22, 44]), np.zeros(2, np.int64), np.array([5])
+    products = np.empty((1, 1, 1))
+    assert sum_line(values, *told, products, None)
+    assert products.item() == 20
+
+
+@needs_compiled
 def test_values_that_are_too_large_are_refused():
     values, *rest = long_line(10)
     for large in (4096, -4097, 32000):

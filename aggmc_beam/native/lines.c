@@ -104,6 +104,27 @@ INLINE int32_t copied(const char *values, Py_ssize_t size, Py_ssize_t apart, int
     return bits;
 }
 
+/* The same of few records whose values lie side by side, in whole turns: what is read beyond them is not theirs, and
+   what is written beyond is to be written again. */
+#define COPY_IN_TURNS(TYPE)                                                                                 \
+    for (Py_ssize_t k = 0; k < n; k += TURN)                                                                \
+        for (Py_ssize_t j = k; j < k + TURN; j++) {                                                         \
+            int32_t other = 0;                                                                              \
+            z[j] = less(((const TYPE *)values)[j], centre, &other);                                         \
+            bits |= j < n ? other : 0;                                                                      \
+        }
+
+INLINE int32_t copied_in_turns(const char *values, Py_ssize_t size, int32_t centre, int16_t *z, Py_ssize_t n)
+{
+    int32_t bits = 0;
+    if (size == 2) {
+        COPY_IN_TURNS(int16_t);
+    } else {
+        COPY_IN_TURNS(int32_t);
+    }
+    return bits;
+}
+
 /* Those of records here and there. */
 #define PICK(TYPE)                                                                                          \
     for (Py_ssize_t k = 0; k < n; k++)                                                                      \
@@ -142,7 +163,8 @@ INLINE int look_up(const Line *line, Block *block, Py_ssize_t n)
 INLINE int32_t fill(const Line *line, Block *block, Py_ssize_t n)
 {
     int32_t bits = 0;
-    int in_stretches = !line->each && length(line, block->current) >= LONG;
+    int is_long = length(line, block->current) >= LONG, are_columns = line->row == line->size;
+    int in_stretches = !line->each && (is_long || are_columns);
     if (!in_stretches && !look_up(line, block, n))
         return -1;
     for (Py_ssize_t i = 0; i < line->states; i++) {
@@ -153,12 +175,19 @@ INLINE int32_t fill(const Line *line, Block *block, Py_ssize_t n)
             bits |= picked(values, line->size, line->row, block->at, centre, z, n);
             continue;
         }
-        memset(z, 0, n * sizeof *z);
         FOR_REALIZATIONS(line, block, n)
         {
             Span span = span_of(line, block, r, n);
-            const char *from = values + (record(line, r) + span.a - line->place[r]) * line->row;
-            bits |= copied(from, line->size, line->row, centre, z + span.a - block->start, span.b - span.a);
+            Py_ssize_t first = record(line, r) + span.a - line->place[r], m = span.b - span.a;
+            const char *from = values + first * line->row;
+            int16_t *to = z + span.a - block->start;
+            if (is_long || !are_columns || first + turns(m + TURN - 1) > line->records)
+                bits |= copied(from, line->size, line->row, centre, to, m);
+            else
+                bits |= copied_in_turns(from, line->size, centre, to, m);
+            Py_ssize_t end = line->place[r] + length(line, r) - block->start;
+            for (Py_ssize_t k = most(end, 0); k < end + APART; k++)
+                z[k] = 0;
         }
     }
     return bits;
