@@ -19,6 +19,8 @@ from aggmc_beam.panelsums import Map
 NARROW = 32
 #: Values of a column that are written at once: enough for threads not to wait for each other.
 PIECE = 1 << 16
+#: Fewer values are written sooner than threads begin to.
+MANY = 1 << 18
 
 #: Where to write, and what.
 Piece = tuple[Any, np.ndarray]
@@ -95,7 +97,7 @@ def in_one(column: pl.Series, over: Map = map) -> np.ndarray:
         start, part = piece
         out[start : start + len(part)] = part
 
-    for _ in over(write, _parts(arrays, PIECE)):
+    for _ in (over if out.size >= MANY else map)(write, _parts(arrays, PIECE)):
         pass
     return out
 
@@ -140,7 +142,7 @@ def _written(shape: tuple[int, ...], blocks: list[list[Piece]], over: Map) -> np
                     return False
             return True
 
-        return out if all(over(write, blocks)) else None
+        return out if all((over if out.size >= MANY else map)(write, blocks)) else None
 
     kinds = {part.dtype for block in blocks for _, part in block}
     return narrowest(np.result_type(*kinds, np.int16), written)

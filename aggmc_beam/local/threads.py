@@ -31,6 +31,8 @@ def on_all_cores(function: Callable[[Any], Any], items: Iterable[Any]) -> list[A
     A pool's own map is much slower for small tasks, as the waiting thread is woken up after each of them.
     """
     found = list(items)
+    if len(found) < 2:
+        return [function(item) for item in found]
     turn = count()  # its steps cannot be interrupted
 
     def work() -> None:
