@@ -21,7 +21,7 @@ from aggmc_beam.profile import SHIFT, Profile, end_at, scattered
 NEIGHBOURS = (1, -1, 2, -2)
 #: Sums by step that are kept apart at most, until they are added up.
 POOL = 32
-#: Parts that must be alike on average, so that looking for such is worth its while.
+#: Parts with the same numbers of records, on average, that are worth being looked at together.
 ALIKE = 4
 
 
@@ -111,39 +111,38 @@ def _pooled(parts: list[Lone]) -> Lone:
 def profiles_of(centres: Sequence[np.ndarray], parts: Sequence[StepSums], start: int) -> list[Profile]:
     """Of each, the mean counts of records by step, and of the ends of pairs: all, less those without a
     partner. The first step is `start`. The sums are used up: their memory becomes that of means."""
-    found: dict[int, Profile] = {}
-    for some in _alike(parts):
-        made = _profiles_of(np.array([centres[i] for i in some]), [parts[i] for i in some], start)
-        found |= zip(some, made, strict=True)
-    return [found[i] for i in range(len(parts))]
-
-
-def _alike(parts: Sequence[StepSums]) -> list[list[int]]:
-    """Which parts have the same numbers of records, by place; all in one if hardly any do."""
     groups: dict[tuple[Any, ...], list[int]] = {}
     for i, part in enumerate(parts):
         groups.setdefault(part.numbers, []).append(i)
-    return list(groups.values()) if len(groups) * ALIKE <= len(parts) else [list(range(len(parts)))]
+    are_alike = len(groups) * ALIKE <= len(parts)
+    found: dict[int, Profile] = {}
+    for some in groups.values() if are_alike else [range(len(parts))]:
+        given = np.array([centres[i] for i in some]), [parts[i] for i in some]
+        found |= zip(some, _profiles_of(*given, start, are_alike), strict=True)
+    return [found[i] for i in range(len(parts))]
 
 
-def _profiles_of(centre: np.ndarray, parts: Sequence[StepSums], start: int) -> list[Profile]:
-    """Of parts that are alike, numbers are looked at once."""
-    are_alike = len({part.numbers for part in parts}) == 1
+def _profiles_of(centre: np.ndarray, parts: Sequence[StepSums], start: int, are_alike: bool) -> list[Profile]:
+    """The profiles of one part at least. If all `are_alike`, their numbers are looked at once."""
     sums = [part.sums for part in parts if part.sums is not None]
     number = np.array([part.number for part in (parts[:1] if are_alike else parts)])
     there = number > 0
     row = np.cumsum(there, 1) - 1
     counted = np.stack([number] * 3, 2)
-    odd = []
+    none = np.zeros(0, np.int64)
+    odd = [(none, none, centre[:0])]
     # Ends of pairs are at the step of the pair's left end.
     for kind, shift in enumerate(SHIFT.tolist(), 1):
         at, lone, lone_number = _dense([p.lone[kind - 1] for p in parts], centre.shape[1])
         lone_number = lone_number[: len(number)]
         if shift == 0:
             counted[:, at, (kind + 1) // 2] -= lone_number
-        rest, rest_number = np.array([one[at] for one in sums]) - lone, number[:, at] - lone_number
+        rest_number = number[:, at] - lone_number
         are_odd = np.broadcast_to((lone_number > 0) & (rest_number > 0), (len(parts), len(at)))
         part, place = np.nonzero(are_odd)
+        if not len(part):
+            continue
+        rest = np.array([one[at] for one in sums]) - lone
         ends = np.array(_means(rest, rest_number, centre))[part, place]
         odd.append((part, end_at(row[part % len(row), at[place] - shift], kind), ends))
     return _profiles(start, there, counted, _means(sums, number, centre), odd)

@@ -91,7 +91,12 @@ def test_sums_profiles_and_tracks_are_those_of_the_general_road(
     tracks = Tracks.empty(3)
     tracks.take(key, time, values.astype(float))
     shuffled = np.random.default_rng(1).permutation(len(key))
-    for order, parts, by in (("F", 1, slice(None)), ("C", 3, slice(None)), ("F", 2, shuffled)):
+    for order, parts, by, alike in (
+        ("F", 1, slice(None), 1),
+        ("C", 3, slice(None), 3),
+        ("F", 2, shuffled, LABELS + 1),
+    ):
+        monkeypatch.setattr(paneldigest, "ALIKE", alike)
         with ROADS[road]():
             found, mine = summed(key[by], time[by], values[by], parts, order=order)
         check_same(found, expected, most)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count
+from threading import Thread
 from typing import Any
 
 from aggmc_beam.blas import one_blas_thread
@@ -29,24 +29,31 @@ def on_all_cores(function: Callable[[Any], Any], items: Iterable[Any]) -> list[A
     """As `map`, at once: a thread for each core, this one included, takes item after item.
 
     A pool's own map is much slower for small tasks, as the waiting thread is woken up after each of them.
+    An error ends the work: that of the first who met one is raised.
     """
     found = list(items)
     if len(found) < 2:
         return [function(item) for item in found]
     turn = count()  # its steps cannot be interrupted
+    errors: list[BaseException] = []
 
     def work() -> None:
         try:
-            while (at := next(turn)) < len(found):
+            while (at := next(turn)) < len(found) and not errors:
                 found[at] = function(found[at])
-        except BaseException:
-            for _ in found:
-                next(turn)  # so that nobody begins another one
-            raise
+        except BaseException as error:
+            errors.append(error)
 
-    with ThreadPoolExecutor(max(1, cores() - 1)) as pool:
-        others = [pool.submit(work) for _ in range(min(cores(), len(found)) - 1)]
+    others = [Thread(target=work) for _ in range(min(cores(), len(found)) - 1)]
+    try:
+        for other in others:
+            other.start()
         work()
         for other in others:
-            other.result()
+            other.join()
+    except BaseException as interrupt:
+        errors.append(interrupt)  # so that nobody begins another one
+        raise
+    if errors:
+        raise errors[0]
     return found

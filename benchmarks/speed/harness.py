@@ -22,6 +22,9 @@ ROUNDS = 5
 #: One whose runs have taken so many seconds together is not run again. The first, which is checked and may
 #: warm up, is what is compared where it took so long by itself.
 LONG = 5.0
+#: One whose first run took less than so many seconds has some rounds more, which do not count: so long it
+#: takes a process to settle, with its threads and its memory.
+SHORT, WARM = 0.5, 2
 
 
 @dataclass(frozen=True)
@@ -126,16 +129,18 @@ class Bench:
         None for one whose sums are wrong. `data` is what all are given, or what each is."""
         sets = {name: data[name] if isinstance(data, Mapping) else data for name in contestants}
         runs = {name: self._checked(sets[name], name, one) for name, one in contestants.items()}
-        for turn in range(min(most, 2) if self.quick else most):
+        unheeded = {name: 1 + WARM * (found[0]["seconds"] < SHORT) for name, found in runs.items() if found}
+        for turn in range(-WARM if most else 0, min(most, 2) if self.quick else most):
             # Back and forth, as allocators give memory back in a pause: nobody is always the first after one.
             for name, found in reversed(runs.items()) if turn % 2 else runs.items():
-                if found and sum(answer["seconds"] for answer in found) <= long:
+                is_due = found and (turn >= 0 or unheeded[name] > 1)
+                if is_due and sum(answer["seconds"] for answer in found) <= long:
                     found.append(self._worker(contestants[name].module).run(contestants[name]))
         best: dict[str, float | None] = {}
         for name, found in runs.items():
             given = sets[name]
             case = "" if given is None else given.name
-            timed = found[1:] or found  # the checked run counts only where it is the only one
+            timed = found[unheeded.get(name, 0) :] or found  # the checked run counts where it is the only one
             best[name] = min((answer[self.clock] for answer in timed), default=None)
             times = [(answer["seconds"], answer["cpu"]) for answer in found]
             entry = {"case": case, "name": name, "best": best[name], "times": times}
