@@ -11,7 +11,7 @@ from aggmc_beam.native import compiled
 #: Values that are written at once.
 TOGETHER = 1 << 18
 #: Numbers of so many bytes are copied by compiled loops, whatever they are.
-_SIGNED: dict[int, Any] = {2: np.int16, 4: np.int32, 8: np.int64}
+_SIGNED: dict[int, Any] = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 
 
 def laid_out(values: np.ndarray, start: np.ndarray, rows: int, over: Any = map) -> np.ndarray:

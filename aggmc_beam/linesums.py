@@ -20,7 +20,7 @@ from aggmc_beam.paneldigest import NEIGHBOURS, Sums
 #: Fewer rows than these are not worth single precision.
 FEW = 64
 #: What compiled loops take.
-SHORT = (np.int16, np.int32)
+SHORT = (np.int8, np.int16, np.int32)
 
 
 class LineSums(NamedTuple):

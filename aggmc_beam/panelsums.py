@@ -178,9 +178,7 @@ def _ready(panel: Panel, values: np.ndarray, over: Map) -> tuple[Panel, np.ndarr
     """The same values where they are quick to read, and a panel that tells where that is."""
     in_c = compiled is not None and values.dtype.kind in "iu"
     if in_c:
-        # At least the 16 bits that compiled loops take.
-        short = values.dtype == np.int8
-        values = values.astype(np.int16, order="K") if short else narrowed(values, over)
+        values = narrowed(values, over)
     elif panel.head is not None and panel.spot is None and not panel.copies(values):
         panel = panel.dealt()
     if panel.spot is not None:

@@ -56,7 +56,7 @@ def lines(draw):
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     centre = rng.integers(-300, 300, S)
     most = draw(st.sampled_from([3, 100, 4095]))
-    kind = draw(st.sampled_from([np.int16, np.int32]))
+    kind = draw(st.sampled_from([np.int8, np.int16, np.int32]))
     if kind == np.int32:
         centre += draw(st.sampled_from([0, 10**6, -(2**30) + 300]))
     place = np.concatenate([[0], np.cumsum(np.array(length) + 2)])
@@ -66,6 +66,8 @@ def lines(draw):
     for r, m in enumerate(length):
         record[place[r] : place[r] + m] = shuffled[sum(length[:r]) : sum(length[: r + 1])]
     values = (centre + rng.integers(-most, most + 1, (n, S))).astype(kind)
+    if kind == np.int8:
+        values = rng.integers(-128, 128, (n, S), kind)
     if each:
         record[rng.random(len(record)) < 0.1] = -1
     first = rng.integers(0, 4, R)
@@ -261,7 +263,7 @@ def test_numbers_are_written_in_fewer_bytes_if_they_fit(kind, fewer, numbers, ex
 @needs_compiled
 @given(
     st.integers(1, 200), st.integers(1, 7), st.integers(1, 4), st.sampled_from("CF"),
-    st.sampled_from([np.int16, np.int32, np.int64]),
+    st.sampled_from([np.int8, np.int16, np.int32, np.int64]),
 )  # fmt: skip
 def test_records_are_laid_out_where_they_belong(n, S, each, order, kind):
     rng = np.random.default_rng(n)
@@ -354,14 +356,16 @@ def test_sums_are_the_same_to_the_last_bit_without_compiled_loops(most, order, m
     values = rng.integers(-most // 9, most, (len(key), 6))
     by = rng.permutation(len(key)) if shuffle else np.arange(len(key))
 
-    def digest():
+    def digest(kind):
         total = PanelSums(6, 7, 0, 70)
-        assert total.add(key[by], time[by], np.asarray(values[by], order=order), lambda k: k % 7)
+        assert total.add(key[by], time[by], np.asarray(values[by], kind, order), lambda k: k % 7)
         return total.digest.to_bytes()
 
-    quick = digest()
-    with numpy_alone():
-        assert digest() == quick
+    quick, kinds = digest(np.int64), [np.int64, np.int32, np.int8]
+    for kind in [kind for kind in kinds if values.max() <= np.iinfo(kind).max]:
+        assert digest(kind) == quick
+        with numpy_alone():
+            assert digest(kind) == quick
 
 
 @needs_compiled

@@ -18,7 +18,7 @@ def sum_lines(
 ) -> bool:
     """Find the sums of lines of realizations; False if a value less the centre is beyond 4,095.
 
-    `values` [n, S] are those of the records, of 16 or 32 bits. Realization r of R has the places from
+    `values` [n, S] are those of the records, of 8, 16 or 32 bits. Realization r of R has the places from
     place[r] to place[r + 1] (`place` [R + 1] begins with 0), of which the last two are empty. `record`
     [places] tells the record of `each` place, -1 where there is none; or else [R] the first record of each
     realization, whose others follow. Line i of L has the realizations from cuts[i] to cuts[i + 1].
@@ -32,7 +32,7 @@ def narrow(values: np.ndarray, out: np.ndarray) -> bool:
     """Write whole numbers [n] into an array [n] of 16 or 32 bits each; False if some do not fit."""
 
 def lay_out(values: np.ndarray, start: np.ndarray, out: np.ndarray) -> None:
-    """Write records [n, S] of 16, 32 or 64 bits to the rows of an array [rows, S] of the same type: as many
+    """Write records [n, S] of 8 to 64 bits to the rows of an array [rows, S] of the same type: as many
     from each `start` [m] on as there are for each."""
 
 def count_lines(text: memoryview) -> int:

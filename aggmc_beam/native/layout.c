@@ -20,7 +20,9 @@ FOR_EACH_PROCESSOR(void, turn,
                     Py_ssize_t states, Py_ssize_t n),
                    (values, size, row, column, rows, states, n))
 {
-    if (size == 2)
+    if (size == 1)
+        TURN(int8_t);
+    else if (size == 2)
         TURN(int16_t);
     else if (size == 4)
         TURN(int32_t);
@@ -64,7 +66,7 @@ PyObject *lay_out(PyObject *self, PyObject *arguments)
     Py_buffer *y = &held[0].view, *to = &held[2].view;
     const int64_t *from = held[1].view.buf;
     Py_ssize_t runs = held[1].view.shape[0], each = runs ? y->shape[0] / runs : 0;
-    int fits = y->itemsize > 1 && y->itemsize == to->itemsize && y->shape[1] == to->shape[1] &&
+    int fits = y->itemsize == to->itemsize && y->shape[1] == to->shape[1] &&
                y->shape[0] == runs * each;
     for (Py_ssize_t r = 0; r < runs; r++)
         fits &= from[r] >= 0 && from[r] <= to->shape[0] - each;

@@ -28,7 +28,7 @@ Products are added in 32 bits, as many as cannot overflow, and then as floats, i
 #define LONG 32
 
 typedef struct {
-    const char *values; /* [records, states] of 2 or 4 bytes */
+    const char *values; /* [records, states] of 1, 2 or 4 bytes */
     Py_ssize_t size, records, states, row, column;
     const void *record; /* that of each place, or only the first of each realization */
     Py_ssize_t record_size;
@@ -84,6 +84,16 @@ INLINE int16_t less(int32_t value, int32_t centre, int32_t *bits)
     return (int16_t)d;
 }
 
+/* Do the same with values of any size. */
+#define BY_SIZE(SIZE, DO)                                                                                   \
+    if (SIZE == 1) {                                                                                        \
+        DO(int8_t);                                                                                         \
+    } else if (SIZE == 2) {                                                                                 \
+        DO(int16_t);                                                                                        \
+    } else {                                                                                                \
+        DO(int32_t);                                                                                        \
+    }
+
 /* The values of a state of records that follow each other. */
 #define COPY(TYPE)                                                                                          \
     if (apart == sizeof(TYPE))                                                                              \
@@ -96,11 +106,7 @@ INLINE int16_t less(int32_t value, int32_t centre, int32_t *bits)
 INLINE int32_t copied(const char *values, Py_ssize_t size, Py_ssize_t apart, int32_t centre, int16_t *z, Py_ssize_t n)
 {
     int32_t bits = 0;
-    if (size == 2) {
-        COPY(int16_t);
-    } else {
-        COPY(int32_t);
-    }
+    BY_SIZE(size, COPY)
     return bits;
 }
 
@@ -117,11 +123,7 @@ INLINE int32_t copied(const char *values, Py_ssize_t size, Py_ssize_t apart, int
 INLINE int32_t copied_in_turns(const char *values, Py_ssize_t size, int32_t centre, int16_t *z, Py_ssize_t n)
 {
     int32_t bits = 0;
-    if (size == 2) {
-        COPY_IN_TURNS(int16_t);
-    } else {
-        COPY_IN_TURNS(int32_t);
-    }
+    BY_SIZE(size, COPY_IN_TURNS)
     return bits;
 }
 
@@ -134,10 +136,7 @@ INLINE int32_t picked(const char *values, Py_ssize_t size, Py_ssize_t apart, con
                       int16_t *z, Py_ssize_t n)
 {
     int32_t bits = 0;
-    if (size == 2)
-        PICK(int16_t);
-    else
-        PICK(int32_t);
+    BY_SIZE(size, PICK)
     return bits;
 }
 
@@ -382,7 +381,7 @@ PyObject *sum_lines(PyObject *self, PyObject *arguments)
         p->buf, by_step == Py_None ? NULL : s->buf,
     };
     Py_ssize_t S = all.states, R = all.realizations, lines = held[4].view.shape[0] - 1;
-    int fits = (all.size == 2 || all.size == 4) && (all.record_size == 4 || all.record_size == 8) && S > 0 && R > 0 &&
+    int fits = (all.size == 1 || all.size == 2 || all.size == 4) && (all.record_size == 4 || all.record_size == 8) && S > 0 && R > 0 &&
                held[2].view.shape[0] == R + 1 && lines > 0 && are_cuts(held[4].view.buf, lines, R) &&
                c->shape[0] == lines && c->shape[1] == S && p->shape[0] == lines && p->shape[1] >= 1 &&
                p->shape[1] <= APART + 1 && p->shape[2] == S && p->shape[3] == S &&
