@@ -40,22 +40,38 @@ def frames(path: str, kinds: Mapping[str, Any]) -> Iterator[pl.DataFrame]:
         if not about.num_row_groups:
             raise NotArrow(f"{path} has no rows")
         starts = np.cumsum([0, *rows_of(about)])
-        arrays = {
-            name: np.empty((about.num_rows, kind.size), str(kind.inner).lower())
-            for name, kind in kinds.items()
-            if isinstance(kind, pl.Array)
-        }
+        arrays = {name: _space(about.num_rows, kind) for name, kind in kinds.items() if _is_whole(kind)}
 
         def read(group: int) -> pl.DataFrame:
             with pq.ParquetFile(path, metadata=about) as file:
-                for name, counts in arrays.items():
-                    _write_counts(file, group, name, counts[starts[group] : starts[group + 1]])
+                for name, array in arrays.items():
+                    write = _write_counts if array.ndim == 2 else _write_numbers
+                    write(file, group, name, array[starts[group] : starts[group + 1]])
                 rest = [name for name in kinds if name not in arrays]
-                return pl.DataFrame(file.read_row_group(group, rest, use_threads=False))
+                return pl.DataFrame(file.read_row_group(group, rest, use_threads=False) if rest else None)
 
-        found = pl.concat(on_all_cores(read, range(about.num_row_groups)), rechunk=True)
-    columns = found.with_columns(pl.Series(name, counts) for name, counts in arrays.items())
-    yield columns.select(pl.col(name).cast(kind) for name, kind in kinds.items())
+        others = pl.concat(on_all_cores(read, range(about.num_row_groups)), rechunk=True)
+    found = pl.DataFrame([pl.Series(name, array) for name, array in arrays.items()])
+    found = found.hstack(others) if others.width else found
+    yield found.select(pl.col(name).cast(kind) for name, kind in kinds.items())
+
+
+def _is_whole(kind: Any) -> bool:
+    return isinstance(kind, pl.Array) or kind.is_integer()
+
+
+def _space(rows: int, kind: Any) -> np.ndarray:
+    """Memory for the numbers of a column, to which all cores write: one after the other would take longer."""
+    shape, inner = ((rows, kind.size), kind.inner) if isinstance(kind, pl.Array) else (rows, kind)
+    return np.empty(shape, str(inner).lower())
+
+
+def _write_numbers(file: Any, group: int, name: str, numbers: np.ndarray) -> None:
+    """Write the numbers [rows] of a row group; `NotArrow` if some are missing."""
+    column = file.read_row_group(group, [name], use_threads=False).column(0)
+    if column.null_count:
+        raise NotArrow(f"something is missing in {name!r}")
+    numbers[:] = column
 
 
 def _write_counts(file: Any, group: int, name: str, counts: np.ndarray) -> None:
