@@ -16,6 +16,9 @@ from aggmc_beam.profile import scattered
 #: Records of a realization whose mean becomes the centre of sums.
 SAMPLE = 256
 
+#: Where the neighbours are that make a record the left or right end of a pair at lag 1, and at lag 2.
+NEIGHBOURS = (1, -1, 2, -2)
+
 #: Gives the values at some places.
 Pick = Callable[[np.ndarray], np.ndarray]
 
@@ -138,20 +141,46 @@ class Line:
         start = APART + distance
         return np.asarray(self.there[APART:-APART] & ~self.there[start : start + self.length])
 
-    def lone(self, sums: np.ndarray, distance: int, pick: Pick) -> Lone:
-        """The sums [lines, k, S] of records without one so many steps away, given those of all by step.
+    def lone(self, sums: np.ndarray, pick: Pick) -> list[Lone]:
+        """The sums [lines, k, S] of records without each of the `NEIGHBOURS`, given those of all by step.
         `pick` gives the records, less the centre, at some places of one line that is not full."""
-        number = self.number
         if self.panel.is_full:
-            m = len(number)
+            return self._lone_in_full(sums)
+        found = []
+        for distance in NEIGHBOURS:
+            alone = self._alone(distance)
+            number = self._number_of(alone)
+            at = np.flatnonzero(number)
+            mine = sums
+            if not np.array_equal(number[at], self.number[at]):
+                mine = self._sums_at(alone, pick)[None]
+            found.append(Lone(at, mine[:, at], number[at]))
+        return found
+
+    def _lone_in_full(self, sums: np.ndarray) -> list[Lone]:
+        m, found = len(self.number), []
+        for distance in NEIGHBOURS:
             a, b = (max(m - distance, 0), m) if distance > 0 else (0, min(-distance, m))
-            return Lone(np.arange(a, b), sums[:, a:b], number[a:b])
-        alone = self._alone(distance)
-        found = self._number_of(alone)
-        at = np.flatnonzero(found)
-        if not np.array_equal(found[at], number[at]):
-            sums = self._sums_at(alone, pick)[None]
-        return Lone(at, sums[:, at], found[at])
+            found.append(Lone(np.arange(a, b), sums[:, a:b], self.number[a:b]))
+        return found
+
+    def lone_in_c(self, sums: np.ndarray, centre: np.ndarray) -> list[Lone]:
+        """The same of whole numbers, by compiled loops."""
+        assert compiled is not None
+        if self.panel.is_full:
+            return self._lone_in_full(sums)
+        kinds = len(NEIGHBOURS)
+        lone, number = np.empty((kinds, *sums[0].shape)), np.empty((1 + kinds, self.steps))
+        compiled.sum_lone(self.values, self.rows, *self._told, centre, lone, number)
+        self.number = number[0]
+        at = [np.flatnonzero(one) for one in number[1:]]
+        return [Lone(i, s[None, i], n[i]) for i, s, n in zip(at, lone, number[1:], strict=True)]
+
+    @property
+    def _told(self) -> tuple[np.ndarray, np.ndarray]:
+        """Where each realization begins, and where the last one ends; the first step of each."""
+        place = self.panel.place[self.a : self.b + 1]
+        return place - place[0], self.panel.first[self.a : self.b] - self.first
 
     def last(self, z: np.ndarray) -> np.ndarray:
         """The records [lines, k, S] without a next one."""
@@ -173,11 +202,9 @@ class Line:
         `cuts` [L + 1]: the products [L, 3, S, S] at lags 0 to 2, those of records without a next one with
         themselves [L, 1, S, S], and sums by step [L, m, S]; or return False if some values are too large."""
         assert compiled is not None
-        panel, at = self.panel, slice(self.a, self.b)
-        place, first = panel.place[self.a : self.b + 1] - panel.place[self.a], panel.first[at] - self.first
-        each = panel.row is not None
-        record = self.rows if each else np.asarray(panel.head)[at]
-        told = place, first, cuts - self.a, centre
+        each = self.panel.row is not None
+        record = self.rows if each else np.asarray(self.panel.head)[self.a : self.b]
+        told = *self._told, cuts - self.a, centre
         if not compiled.sum_lines(self.values, record, each, *told, lags, by_step):
             return False
         # Lines of their own, with the empty places that a realization has at its end.

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from aggmc_beam.lagged import gram, products
-from aggmc_beam.line import Line, Lone, Pick
+from aggmc_beam.line import Line, Lone
 from aggmc_beam.native import compiled
-from aggmc_beam.paneldigest import NEIGHBOURS, Sums
+from aggmc_beam.paneldigest import Sums
 
 #: Fewer rows than these are not worth single precision.
 FEW = 64
@@ -103,11 +103,7 @@ def in_c(lines: Sequence[Line], centres: Sequence[np.ndarray]) -> list[LineSums]
     together = Line(one.panel, one.values, one.a, lines[-1].b, one.fold)
     if not together.sum_in_c(cuts, centre, lags, last, by_step):
         return None
-
-    def pick(places: np.ndarray) -> np.ndarray:
-        return np.asarray(one.values[one.records_at(places)] - centres[0])
-
-    return _made(lines, centres, lags, last[:, 0], by_step, pick)
+    return _made(lines, centres, lags, last[:, 0], by_step, one.lone_in_c(by_step, centre[0]))
 
 
 def _summed(
@@ -118,7 +114,8 @@ def _summed(
     lags, last = products(z, one.fold, rows), gram(one.last(z), rows)
     if lags is None or last is None:
         return None
-    return _made(lines, centres, lags, last, one.by_step(z), lambda places: z[0, places])
+    by_step = one.by_step(z)
+    return _made(lines, centres, lags, last, by_step, one.lone(by_step, lambda places: z[0, places]))
 
 
 def _made(
@@ -127,12 +124,11 @@ def _made(
     lags: np.ndarray,
     last: np.ndarray,
     by_step: np.ndarray,
-    pick: Pick,
+    lone: list[Lone],
 ) -> list[LineSums]:
-    """What the products of lines and their sums by step tell. `pick` gives records, less the centre, at some
-    places of a line that is not full."""
+    """What the products of lines and their sums by step tell, of all records and of those without each of the
+    neighbours."""
     one = lines[0]
-    lone = [one.lone(by_step, distance, pick) for distance in NEIGHBOURS]
     ends, numbers = _ends(by_step, one.number, lone)
     return [
         LineSums(

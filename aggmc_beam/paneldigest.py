@@ -17,8 +17,6 @@ from aggmc_beam.moments import CoMoment, Counts, Moments
 from aggmc_beam.native import compiled
 from aggmc_beam.profile import SHIFT, Profile, end_at, scattered
 
-#: Where the neighbours are that make a record the left or right end of a pair at lag 1, and at lag 2.
-NEIGHBOURS = (1, -1, 2, -2)
 #: Sums by step that are kept apart at most, until they are added up.
 POOL = 32
 #: Parts with the same numbers of records, on average, that are worth being looked at together.
@@ -103,6 +101,8 @@ class StepSums:
 
 def _pooled(parts: list[Lone]) -> Lone:
     """With each step once, in order."""
+    if len(parts) == 1:
+        return parts[0]
     step, sums, number = (np.concatenate(part) for part in zip(*parts, strict=True))
     at, place = np.unique(step, return_inverse=True)
     return Lone(at, scattered(place, sums, len(at)), np.bincount(place, number))
@@ -133,35 +133,24 @@ def _profiles_of(centre: np.ndarray, parts: Sequence[StepSums], start: int, are_
     odd = [(none, none, centre[:0])]
     # Ends of pairs are at the step of the pair's left end.
     for kind, shift in enumerate(SHIFT.tolist(), 1):
-        at, lone, lone_number = _dense([p.lone[kind - 1] for p in parts], centre.shape[1])
-        lone_number = lone_number[: len(number)]
+        lone = [_pooled(part.lone[kind - 1]) for part in parts]
+        part = np.repeat(np.arange(len(parts)), [len(one.step) for one in lone])
+        step, lone_number = (
+            np.concatenate([getattr(one, name) for one in lone]) for name in ("step", "number")
+        )
+        at = part % len(number), step
         if shift == 0:
-            counted[:, at, (kind + 1) // 2] -= lone_number
-        rest_number = number[:, at] - lone_number
-        are_odd = np.broadcast_to((lone_number > 0) & (rest_number > 0), (len(parts), len(at)))
-        part, place = np.nonzero(are_odd)
-        if not len(part):
+            # Parts that are alike have the same number there, which is written once.
+            counted[(*at, (kind + 1) // 2)] -= lone_number
+        rest_number = number[at] - lone_number
+        some = np.flatnonzero((lone_number > 0) & (rest_number > 0))
+        if not len(some):
             continue
-        rest = np.array([one[at] for one in sums]) - lone
-        ends = np.array(_means(rest, rest_number, centre))[part, place]
-        odd.append((part, end_at(row[part % len(row), at[place] - shift], kind), ends))
+        rest = np.concatenate([all_[one.step] - one.sums for all_, one in zip(sums, lone, strict=True)])[some]
+        n, part, step = rest_number[some, None], part[some], step[some]
+        ends = (n * centre[part] + rest) / n
+        odd.append((part, end_at(row[part % len(row), step - shift], kind), ends))
     return _profiles(start, there, counted, _means(sums, number, centre), odd)
-
-
-def _dense(parts: list[list[Lone]], S: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The steps [m] of all, and for each of the parts its sums [m, S] and numbers [m] there."""
-    ones = [part[0] for part in parts if len(part) == 1]
-    lengths = {len(one.step) for one in ones}
-    if len(ones) == len(parts) and len(lengths) == 1 and not np.ptp([one.step for one in ones], 0).any():
-        return ones[0].step, np.array([one.sums for one in ones]), np.array([one.number for one in ones])
-    at = np.unique(np.concatenate([np.zeros(0, np.int64), *(found.step for part in parts for found in part)]))
-    sums, number = np.zeros((len(parts), len(at), S)), np.zeros((len(parts), len(at)))
-    for i, part in enumerate(parts):
-        for found in part:
-            place = np.searchsorted(at, found.step)
-            sums[i, place] += found.sums
-            number[i, place] += found.number
-    return at, sums, number
 
 
 def _profiles(

@@ -244,6 +244,63 @@ def test_a_record_beyond_the_values_is_an_error():
 
 
 @needs_compiled
+@given(lines(), st.sampled_from([np.int32, np.int64]))
+def test_sums_of_records_without_a_neighbour_are_those_of_the_definition(made, kind):
+    values, record, _, place, first, centre = made
+    sums, number = np.zeros((4, 60, values.shape[1])), np.zeros((5, 60))
+    for r, start in enumerate(place[:-1]):
+        for p in range(start, place[r + 1] - 2):
+            step = first[r] + p - start
+            if record[p] < 0:
+                continue
+            number[0, step] += 1
+            for k, q in enumerate((p + 1, p - 1, p + 2, p - 2)):
+                if not 0 <= q < len(record) or record[q] < 0:
+                    number[k + 1, step] += 1
+                    sums[k, step] += values[record[p]].astype(np.int64) - centre
+    found, numbers = np.full_like(sums, np.nan), np.full_like(number, np.nan)
+    compiled.sum_lone(values, record.astype(kind), place, first, centre, found, numbers)
+    np.testing.assert_array_equal(found, sums)
+    np.testing.assert_array_equal(numbers, number)
+
+
+@needs_compiled
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("values", np.zeros((4, 2), np.int64)),
+        ("values", np.zeros((2, 2), np.int16)),
+        ("record", np.zeros(5, np.int64)),
+        ("record", np.zeros(6, np.int16)),
+        ("place", np.array([0, 7])),
+        ("place", np.array([0, 6, 6])),
+        ("place", np.array([1, 6])),
+        ("first", np.array([1])),
+        ("first", np.array([-1])),
+        ("centre", np.zeros(3, np.int64)),
+        ("sums", np.zeros((3, 4, 2))),
+        ("sums", np.zeros((4, 3, 2))),
+        ("sums", np.zeros((4, 4, 3))),
+        ("number", np.zeros((4, 4))),
+        ("number", np.zeros((5, 3))),
+    ],
+)
+def test_lone_records_in_arrays_that_do_not_fit_each_other_are_an_error(name, value):
+    told = {
+        "values": np.zeros((4, 2), np.int16),
+        "record": np.array([0, 1, 2, 3, -1, -1]),
+        "place": np.array([0, 6]),
+        "first": np.array([0]),
+        "centre": np.zeros(2, np.int64),
+        "sums": np.zeros((4, 4, 2)),
+        "number": np.zeros((5, 4)),
+    }
+    compiled.sum_lone(*told.values())
+    with pytest.raises((TypeError, ValueError)):
+        compiled.sum_lone(*(told | {name: value}).values())
+
+
+@needs_compiled
 @given(
     st.sampled_from([np.int8, np.int16, np.int32, np.int64]),
     st.sampled_from([np.int16, np.int32]),

@@ -28,6 +28,19 @@ def sum_lines(
     These two are of floats, and exact below 2^53; they hold anything where the answer is False.
     """
 
+def sum_lone(
+    values: np.ndarray,
+    record: np.ndarray,
+    place: np.ndarray,
+    first: np.ndarray,
+    centre: np.ndarray,
+    sums: np.ndarray,
+    number: np.ndarray,
+) -> None:
+    """Find, of one line as `sum_lines` is told of it, with the record of each place: the `number` [5, steps]
+    of records at each step, and of those without a neighbour one step later, one earlier, two later and two
+    earlier; and of these four kinds the `sums` [4, steps, S], less the `centre` [S]."""
+
 def narrow(values: np.ndarray, out: np.ndarray) -> bool:
     """Write whole numbers [n] into an array [n] of 16 or 32 bits each; False if some do not fit."""
 

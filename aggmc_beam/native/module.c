@@ -24,6 +24,7 @@ void release(Array *arrays, int number)
 
 static PyMethodDef methods[] = {
     {"sum_lines", sum_lines, METH_VARARGS, NULL},
+    {"sum_lone", sum_lone, METH_VARARGS, NULL},
     {"narrow", narrow, METH_VARARGS, NULL},
     {"lay_out", lay_out, METH_VARARGS, NULL},
     {"parse_lines", parse_lines, METH_VARARGS, NULL},

@@ -52,6 +52,7 @@ int hold(PyObject *object, Array *array, const char *name, int dimensions, int s
 void release(Array *arrays, int number);
 
 PyObject *sum_lines(PyObject *self, PyObject *arguments);
+PyObject *sum_lone(PyObject *self, PyObject *arguments);
 PyObject *narrow(PyObject *self, PyObject *arguments);
 PyObject *lay_out(PyObject *self, PyObject *arguments);
 PyObject *parse_lines(PyObject *self, PyObject *arguments);
