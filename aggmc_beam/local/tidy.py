@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from aggmc_beam.errors import InputError, nearest
@@ -64,16 +65,35 @@ def tidy(source: Source, number: int, schema: Schema, native: bool = False) -> p
     dtype = source.columns
     names = schema.group_by
     columns = [name_of(c, dtype[c]).alias(f"__group{i}") for i, c in enumerate(names)]
-    key = pl.col(schema.realization) if native and _is_whole(dtype[schema.realization]) else None
-    columns.append(
-        (name_of(schema.realization, dtype[schema.realization]) if key is None else key).alias(KEY)
-    )
+    columns.append(_key(schema.realization, dtype[schema.realization], native).alias(KEY))
     columns.append(_time(schema.time, dtype[schema.time], schema.clock, source.name).alias(TIME))
     if schema.population is not None:
         columns.append(_number(schema.population, dtype[schema.population]).alias(POPULATION))
     columns += _values(schema, source, native)
     columns += [pl.lit(number, pl.UInt32).alias(FILE), pl.col(ROW).cast(pl.UInt32), pl.col(BROKEN)]
     return source.scan(list(dict.fromkeys(schema.columns))).select(columns)
+
+
+def _key(column: str, dtype: Any, native: bool) -> pl.Expr:
+    if native and _is_whole(dtype):
+        return pl.col(column)
+    if native and dtype == pl.String:
+        return pl.col(column).map_batches(_named, return_dtype=pl.String, is_elementwise=True)
+    return name_of(column, dtype)
+
+
+def _named(texts: pl.Series) -> pl.Series:
+    """What `name_of` tells of texts. Rows of a realization mostly follow each other, and are looked at once.
+
+    >>> _named(pl.Series([" a ", " a ", "", None, "b"])).to_list()
+    ['a', 'a', None, None, 'b']
+    """
+    stretches = texts.rle().struct.unnest()
+    few = 2 * stretches.height < len(texts)
+    names = (stretches["value"] if few else texts).to_frame("text").select(name_of("text", pl.String))
+    if not few:
+        return names.to_series()
+    return names.to_series().gather(np.repeat(np.arange(stretches.height), stretches["len"]))
 
 
 def _values(schema: Schema, source: Source, native: bool) -> list[pl.Expr]:
