@@ -13,7 +13,7 @@ from aggmc_beam.native import compiled
 from aggmc_beam.panel import APART, Panel
 from aggmc_beam.profile import scattered
 
-#: Records of a realization whose mean becomes the centre of sums.
+#: Records of a realization whose mean becomes the centre of sums, and that tell whether there are fractions.
 SAMPLE = 256
 
 #: Where the neighbours are that make a record the left or right end of a pair at lag 1, and at lag 2.
@@ -59,15 +59,23 @@ class Line:
         """The step of each place, from the first one of all."""
         return np.asarray(self.panel.steps(self.a, self.b) - self.first)
 
-    def centre(self) -> np.ndarray:
-        """The mean [S] of the first records, at whole numbers."""
+    @cached_property
+    def _sample(self) -> np.ndarray:
+        """The first records."""
         if self.panel.head is not None:
             head = int(self.panel.head[self.a])
-            some = self.values[head : head + min(self.panel.width - APART, SAMPLE)]
-        else:
-            rows = self.panel.rows(self.a, self.a + 1)
-            some = self.values[rows[rows >= 0][:SAMPLE]]
-        return np.asarray(np.rint(np.add.reduce(some, 0, np.float64) / len(some)))
+            return self.values[head : head + min(self.panel.width - APART, SAMPLE)]
+        rows = self.panel.rows(self.a, self.a + 1)
+        return np.asarray(self.values[rows[rows >= 0][:SAMPLE]])
+
+    def centre(self) -> np.ndarray:
+        """The mean [S] of the first records, at whole numbers."""
+        return np.asarray(np.rint(np.add.reduce(self._sample, 0, np.float64) / len(self._sample)))
+
+    @property
+    def begins_whole(self) -> bool:
+        """Whether the first records are whole numbers; others may have fractions."""
+        return bool((np.rint(self._sample) == self._sample).all())
 
     def fill(self, centre: np.ndarray, z: np.ndarray) -> None:
         """Write the records less the centre into z [m, S], and zeros where there is none."""

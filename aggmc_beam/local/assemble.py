@@ -19,6 +19,9 @@ from aggmc_beam.panelsums import Map
 from aggmc_beam.records import MAX_COUNT, Schema, good_rows
 from aggmc_beam.stretches import are_in_order
 
+#: In how many parts rows are looked at by threads.
+PARTS = 16
+
 SPOILED = "another row of its record cannot be used, so the record is not"
 INCOMPLETE = "its record has no row for some state, and input.absent is missing"
 
@@ -124,11 +127,17 @@ def _populations(frame: pl.DataFrame) -> np.ndarray | None:
     return frame[POPULATION].to_numpy() if POPULATION in frame.columns else None
 
 
-def _all_good(counts: np.ndarray) -> bool:
+def _all_good(counts: np.ndarray, over: Map) -> bool:
     """Quickly, what `good_rows` tells of all rows."""
+
+    def are_good(some: np.ndarray) -> bool:
+        return bool(some.max(initial=0) < MAX_COUNT and some.min(initial=0) > -MAX_COUNT)
+
     if counts.dtype.kind in "iu":
         return True
-    return bool(counts.max(initial=0) < MAX_COUNT and counts.min(initial=0) > -MAX_COUNT)
+    # Parts that are each in one piece of memory.
+    parts = counts.T if counts.flags.f_contiguous else np.array_split(counts, PARTS)
+    return all(over(are_good, parts))
 
 
 class Wide:
@@ -147,7 +156,7 @@ class Wide:
             counts = side_by_side(frame, value_columns(self.schema), self.over)
         if counts.dtype.kind not in "iu":
             counts = counts.astype(np.float64, copy=False)
-        if not _all_good(counts):
+        if not _all_good(counts, self.over):
             good = good_rows(counts)
             self.refused.add(Places(frame)[~good])
             frame, counts = frame.filter(pl.Series(good)), counts[good]
@@ -218,7 +227,7 @@ class Long:
         counts = count.to_numpy().reshape(-1, S) if counts is None else counts
         if (codes != np.arange(S)).any():
             counts = counts[:, np.argsort(codes)]
-        if not _all_good(counts):
+        if not _all_good(counts, self.over):
             return None
         records = pl.DataFrame(heads)
         (key, starts), time = self.keys.stretches(records), records[TIME].to_numpy()

@@ -34,16 +34,17 @@ def side_by_side(frame: pl.DataFrame, columns: list[str], over: Map = map) -> np
     ([[1, 3], [2, 40000]], 'int32')
     """
     found = frame[columns]
-    if not all(_is_whole(column) for column in found):
+    are_whole = all(_is_whole(column) for column in found)
+    if not are_whole and not all(column.dtype.is_numeric() and not column.null_count() for column in found):
         return found.to_numpy()
-    if compiled is not None:
+    if compiled is not None or not are_whole:
         # Column by column, as they are summed.
         blocks = [
             [(np.s_[i, start : start + len(part)], part)]
             for i, column in enumerate(found)
             for start, part in _parts(_arrays(column), PIECE)
         ]
-        return _written(found.shape[::-1], blocks, over).T
+        return _written(found.shape[::-1], blocks, over, are_whole).T
     if len(columns) > NARROW:
         return found.to_numpy()
     found = found if len({tuple(column.chunk_lengths()) for column in found}) == 1 else found.rechunk()
@@ -128,8 +129,10 @@ def _joined(shape: tuple[int, ...], arrays: list[np.ndarray], most: int, over: M
     return _written(shape, [[(np.s_[start : start + len(part)], part)] for start, part in parts], over)
 
 
-def _written(shape: tuple[int, ...], blocks: list[list[Piece]], over: Map) -> np.ndarray:
-    """All pieces of all blocks where they belong, in as few bytes as hold them."""
+def _written(
+    shape: tuple[int, ...], blocks: list[list[Piece]], over: Map, are_whole: bool = True
+) -> np.ndarray:
+    """All pieces of all blocks where they belong, whole numbers in as few bytes as hold them."""
 
     def written(dtype: np.dtype[Any], checked: bool) -> np.ndarray | None:
         out = np.empty(shape, dtype)
@@ -144,5 +147,9 @@ def _written(shape: tuple[int, ...], blocks: list[list[Piece]], over: Map) -> np
 
         return out if all((over if out.size >= MANY else map)(write, blocks)) else None
 
+    if not are_whole:
+        found = written(np.dtype(np.float64), False)
+        assert found is not None
+        return found
     kinds = {part.dtype for block in blocks for _, part in block}
     return narrowest(np.result_type(*kinds, np.int16), written)
