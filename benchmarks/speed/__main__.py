@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.speed import table
 from benchmarks.speed.harness import PEERS, Bench, Row
 
-CASES = ("local", "formats", "memory", "growth", "startup", "beam")
+CASES = ("local", "irregular", "formats", "memory", "growth", "startup", "beam")
 
 
 def main() -> None:
