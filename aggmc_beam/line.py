@@ -166,6 +166,7 @@ class Line:
         return found
 
     def _lone_in_full(self, sums: np.ndarray) -> list[Lone]:
+        """The same where no record is missing: those of the first and the last steps."""
         m, found = len(self.number), []
         for distance in NEIGHBOURS:
             a, b = (max(m - distance, 0), m) if distance > 0 else (0, min(-distance, m))
@@ -180,7 +181,7 @@ class Line:
         kinds = len(NEIGHBOURS)
         lone, number = np.empty((kinds, *sums[0].shape)), np.empty((1 + kinds, self.steps))
         compiled.sum_lone(self.values, self.rows, *self._told, centre, lone, number)
-        self.number = number[0]
+        self.number = number[0]  # which need not be counted again
         at = [np.flatnonzero(one) for one in number[1:]]
         return [Lone(i, s[None, i], n[i]) for i, s, n in zip(at, lone, number[1:], strict=True)]
 

@@ -55,14 +55,10 @@ class LineSummer:
         found = in_c(lines, centres) or self._in_single(lines, centres) if is_whole else None
         if found is not None:
             return list(found)
-        may_be = [is_whole or line.begins_whole for line in lines]
-        if not all(may_be):
-            rest = [pair for pair, may in zip(zip(lines, centres, strict=True), may_be, strict=True) if may]
-            summed = iter(self.whole(*zip(*rest, strict=True)) if rest else [])
-            return [next(summed) if may else None for may in may_be]
-        z = self._filled(lines, centres, np.float64)
-        if is_whole or (np.rint(z) == z).all():
-            return list(_summed(lines, centres, z, z.shape[1]) or [])
+        if is_whole or all(line.begins_whole for line in lines):
+            z = self._filled(lines, centres, np.float64)
+            if is_whole or (np.rint(z) == z).all():
+                return list(_summed(lines, centres, z, z.shape[1]) or [])
         if len(lines) == 1:
             return [None]
         return [self.whole([line], [centre])[0] for line, centre in zip(lines, centres, strict=True)]
