@@ -136,6 +136,16 @@ def test_long_lines_of_large_values_do_not_overflow(most, S):
 
 @needs_compiled
 @pytest.mark.parametrize("order", "CF")
+def test_a_line_may_be_far_longer_than_what_is_held_at_once(order):
+    n = 3_000_000
+    values, one = np.ones((n, 2), np.int16, order), np.zeros(1, np.int64)
+    products = np.empty((3, 2, 2))
+    assert sum_line(values, one, False, np.array([0, n + 2]), one, np.zeros(2, np.int64), products, None)
+    np.testing.assert_array_equal(products[:, 0, 1], [n, n - 1, n - 2])
+
+
+@needs_compiled
+@pytest.mark.parametrize("order", "CF")
 @pytest.mark.parametrize("longest", [1, 3, 12, 17, 40])
 def test_many_short_realizations_are_summed_wherever_a_block_ends(longest, order):
     rng = np.random.default_rng(longest)

@@ -64,6 +64,15 @@ def check_tracks(found, expected):
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
 
 
+def test_nothing_can_be_added_once_the_sums_were_handed_on():
+    total = PanelSums(2, 1, 0, 4)
+    key, time = np.zeros(2, np.int64), np.arange(2)
+    assert total.add(key, time, np.eye(2), lambda k: 0 * k)
+    assert total.digest is total.digest
+    with pytest.raises(AssertionError):
+        total.add(key + 1, time, np.eye(2), lambda k: 0 * k)
+
+
 @pytest.mark.parametrize("road", ROADS)
 @pytest.mark.parametrize("fractions", [False, True], ids=["whole", "fractions"])
 @pytest.mark.parametrize("most", [100, 10**9], ids=["small", "large"])

@@ -98,9 +98,14 @@ def in_one(column: pl.Series, over: Map = map) -> np.ndarray:
         start, part = piece
         out[start : start + len(part)] = part
 
-    for _ in (over if out.size >= MANY else map)(write, _parts(arrays, PIECE)):
+    for _ in _worth(over, out)(write, _parts(arrays, PIECE)):
         pass
     return out
+
+
+def _worth(over: Map, out: np.ndarray) -> Map:
+    """The map to write an array with."""
+    return over if out.size >= MANY else map
 
 
 def _is_whole(column: pl.Series) -> bool:
@@ -145,7 +150,7 @@ def _written(
                     return False
             return True
 
-        return out if all((over if out.size >= MANY else map)(write, blocks)) else None
+        return out if all(_worth(over, out)(write, blocks)) else None
 
     if not are_whole:
         found = written(np.dtype(np.float64), False)

@@ -5,8 +5,6 @@ Products are added in 32 bits, as many as cannot overflow, and then as floats, i
 2^53. No sum of products is beyond the larger sum of squares, so the diagonal tells whether all of them are. */
 #include "native.h"
 
-/* Empty places after each realization, which is also the farthest lag. */
-#define APART 2
 /* States that are multiplied with each other at once: as many as there are registers for. */
 #define ROWS 4
 #define COLUMNS 3
@@ -58,7 +56,7 @@ INLINE Py_ssize_t length(const Line *line, Py_ssize_t r) { return line->place[r 
 
 INLINE int64_t record(const Line *line, Py_ssize_t i)
 {
-    return line->record_size == 4 ? ((const int32_t *)line->record)[i] : ((const int64_t *)line->record)[i];
+    return integer(line->record, line->record_size, i);
 }
 
 /* The places a ... b - 1 of a realization that are among the next n; none if b <= a. */
@@ -185,7 +183,7 @@ INLINE int32_t fill(const Line *line, Block *block, Py_ssize_t n)
             else
                 bits |= copied_in_turns(from, line->size, centre, to, m);
             Py_ssize_t end = line->place[r] + length(line, r) - block->start;
-            for (Py_ssize_t k = most(end, 0); k < end + APART; k++)
+            for (Py_ssize_t k = most(end, 0); k < least(end + APART, n); k++)
                 z[k] = 0;
         }
     }

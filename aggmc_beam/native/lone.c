@@ -4,8 +4,6 @@
 /* Where the neighbours are, and how many kinds there are. */
 static const Py_ssize_t DISTANCE[] = {1, -1, 2, -2};
 #define KINDS 4
-/* Empty places after each realization. */
-#define APART 2
 
 typedef struct {
     const Py_buffer *values; /* [records, states] of 1, 2 or 4 bytes */
@@ -18,8 +16,7 @@ typedef struct {
 
 INLINE int64_t record(const Line *line, Py_ssize_t p)
 {
-    const void *all = line->record->buf;
-    return line->record->itemsize == 4 ? ((const int32_t *)all)[p] : ((const int64_t *)all)[p];
+    return integer(line->record->buf, line->record->itemsize, p);
 }
 
 INLINE int32_t value(const Py_buffer *values, int64_t row, Py_ssize_t i)

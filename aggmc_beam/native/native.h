@@ -37,6 +37,15 @@
 #define FOR_EACH_PROCESSOR(TYPE, NAME, PARAMETERS, ARGUMENTS) static TYPE NAME PARAMETERS
 #endif
 
+/* Empty places after each realization of a line, which is also the farthest lag. */
+#define APART 2
+
+/* One of several integers of 4 or 8 bytes. */
+INLINE int64_t integer(const void *all, Py_ssize_t size, Py_ssize_t i)
+{
+    return size == 4 ? ((const int32_t *)all)[i] : ((const int64_t *)all)[i];
+}
+
 /* An array of Python's, while it is in use. */
 typedef struct {
     Py_buffer view;
