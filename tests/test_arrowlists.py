@@ -106,6 +106,26 @@ def test_a_run_finds_the_same_by_arrow_and_by_polars(spoiled, tmp_path, monkeypa
     assert by_arrow.saved.groups[0].digest.to_bytes() == by_polars.saved.groups[0].digest.to_bytes()
 
 
+@pytest.mark.parametrize("named", [False, True], ids=["numbers", "names"])
+@pytest.mark.parametrize("missing", [None, "realization", "time"])
+def test_keys_and_times_are_the_same_by_arrow_and_by_polars(missing, named, tmp_path, monkeypatch):
+    frame = frames.lists(frames.wide(frames.counts(K=25).astype(np.int64))).cast(KINDS)
+    if missing is not None:
+        gaps = pl.when(pl.int_range(pl.len()) != 7).then(pl.col(missing))
+        frame = frame.with_columns(gaps.alias(missing))
+    if named:
+        frame = frame.with_columns("r" + pl.col("realization").cast(pl.String))
+    frame.write_parquet(tmp_path / "a.parquet", row_group_size=200)
+    config = read_config(frames.config(tmp_path / "a.parquet", max_rejected=10))
+    by_polars = run(config)
+    monkeypatch.setattr(sources, "LARGE", 0)
+    by_arrow = run(config)
+    assert by_arrow.ledger["rejected"] == (missing is not None)
+    assert by_arrow.ledger == by_polars.ledger
+    assert list(by_arrow.rejections()) == list(by_polars.rejections())
+    assert by_arrow.saved.groups[0].digest.to_bytes() == by_polars.saved.groups[0].digest.to_bytes()
+
+
 @pytest.mark.parametrize("far", [30_000, 100_000, 2**40])
 def test_files_whose_counts_take_different_bytes_are_read_together(far, tmp_path, monkeypatch):
     frame = frames.lists(frames.wide(frames.counts(K=25).astype(np.int64))).cast(KINDS)
