@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from aggmc_beam.chain import Cycle, Parametric, Window
-    from aggmc_beam.digest import Digest
     from aggmc_beam.errors import InputError
     from aggmc_beam.estimation import estimate
     from aggmc_beam.estimators.constraints import Constraints
     from aggmc_beam.hypotheses import equality, stationarity, zero_order
-    from aggmc_beam.moments import Moments
     from aggmc_beam.noise import (
         Binomial,
         Detection,
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
     )
     from aggmc_beam.result import Estimate, Estimates
     from aggmc_beam.simulation import simulate
-    from aggmc_beam.track import Track
+    from aggmc_beam.sums.sums import Sums
 
 __version__ = "0.1.0"
 
@@ -39,7 +37,6 @@ __all__ = [
     "Constraints",
     "Cycle",
     "Detection",
-    "Digest",
     "DiscreteGaussian",
     "DiscreteLaplace",
     "Estimate",
@@ -49,12 +46,11 @@ __all__ = [
     "InputError",
     "Laplace",
     "Linear",
-    "Moments",
     "Noise",
     "Parametric",
     "PerStep",
     "Poisson",
-    "Track",
+    "Sums",
     "Window",
     "equality",
     "estimate",
@@ -67,16 +63,14 @@ __all__ = [
 _HOMES = {
     "Constraints": "estimators.constraints",
     "Cycle": "chain",
-    "Digest": "digest",
     "Estimate": "result",
     "Estimates": "result",
     "InputError": "errors",
-    "Moments": "moments",
     "Parametric": "chain",
-    "Track": "track",
     "Window": "chain",
     "equality": "hypotheses",
     "estimate": "estimation",
+    "Sums": "sums.sums",
     "simulate": "simulation",
     "stationarity": "hypotheses",
     "zero_order": "hypotheses",

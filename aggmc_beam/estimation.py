@@ -11,22 +11,23 @@ import numpy as np
 
 from aggmc_beam import storage
 from aggmc_beam.chain import Chain
-from aggmc_beam.digest import KIND as DIGEST
-from aggmc_beam.digest import Digest
 from aggmc_beam.errors import InputError
+from aggmc_beam.estimate_groups import estimate_only_group, group_sums
 from aggmc_beam.estimators.constraints import Constraints
 from aggmc_beam.fitting import Settings, estimate_digest
-from aggmc_beam.moments import Moments
 from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.observations import (
     check_counts,
     check_exact_totals,
     check_populations,
     check_states,
-    constant_totals,
 )
 from aggmc_beam.outside import add_outside
-from aggmc_beam.prepare import Preparation, mean_population
+from aggmc_beam.saved import KIND, Saved
+from aggmc_beam.sums import run_file
+from aggmc_beam.sums.records import Records
+from aggmc_beam.sums.state import AggregationState, SumSpec
+from aggmc_beam.sums.sums import Sums
 
 #: Endings of files that hold records.
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".pq")
@@ -51,8 +52,8 @@ def estimate(
 
     data: an array [K, T, S] of K realizations, T steps and S states, NaN rows being missing steps;
         a Polars DataFrame or LazyFrame, or a path or glob of CSV, JSON lines or Parquet files, see
-        `aggmc_beam.local.table.estimate_table` for the options that name their columns; a `Digest` or
-        `Moments`, or the path of saved ones.
+        `aggmc_beam.local.table.estimate_table` for the options that name their columns; `Sums`, or the
+        path of saved ones.
     states: S names. noise: how the counts came about (`Exact()` by default). population: N, one
         per realization [K], the name of a column, or "estimate".
     estimator: "auto" chooses for the data, and says why in `diagnostics["choice"]`; or "mom", "cls",
@@ -60,8 +61,8 @@ def estimate(
     chain: "stationary", "per-step", `Window(size, every)`, `Cycle(period)` or `Parametric(...)`;
         a chain that changes with time gives `Estimates`, one per cell.
     lags: 1 or 2, how far apart the pairs may be that estimators use.
-    level: of the intervals. replicates: number of jackknife groups, by default 50
-        and fewer for more than 400 states.
+    level: of the intervals. replicates: number of jackknife groups, by default as many
+        as the records fill, 10 to 50.
     constraints: what is known of the matrix beforehand, see `Constraints`.
     open_population: individuals enter and leave, so that totals vary. outside: the name of one more
         state that holds them, counted as the population less all counts.
@@ -97,11 +98,11 @@ def estimate(
         raise InputError(f"{next(iter(table))!r} is for tables and files of records, which the data are not")
     if isinstance(data, str | os.PathLike):
         data = load(data)
-        if not isinstance(data, Digest | Moments):
+        if isinstance(data, Saved):
             return data.estimate(replace(settings, population=population))
-    if isinstance(data, Moments):
-        data = Digest(data.states, {(0, 0): data}, {})
-    if isinstance(data, Digest):
+    if isinstance(data, AggregationState):
+        return estimate_only_group(data, replace(settings, population=population))
+    if isinstance(data, Sums):
         if not isinstance(population, str):
             population = float(check_populations(population, 1)[0])
         names = check_states(states, data.states)
@@ -116,19 +117,16 @@ def estimate(
         counts, noise = add_outside(counts, noise, N)
         names = check_states((*names, outside), counts.shape[2])
         settings = replace(settings, noise=noise)
-    return estimate_digest(*digest_array(counts, population, replace(settings, states=names), replicates))
+    return estimate_digest(*array_sums(counts, population, replace(settings, states=names), replicates))
 
 
-def load(path: str | os.PathLike[str]) -> Any:
-    """Saved moments, a saved digest or those of a run, whichever the file holds."""
-    from aggmc_beam import saved
-
-    source = saved.find(path)
+def load(path: str | os.PathLike[str]) -> AggregationState | Sums | Saved:
+    """Saved sums, or those of a run."""
+    source = run_file.find_run(path)
     data = storage.read_bytes(source)
-    kind = storage.kind_of(data, source)
-    if kind == saved.KIND:
-        return saved.Saved.from_bytes(data, source)
-    return Digest.from_bytes(data, source) if kind == DIGEST else Moments.from_bytes(data, source)
+    if storage.kind_of(data, source) == KIND:
+        return Saved.from_bytes(data, source)
+    return run_file.load(path)
 
 
 def _is_table(data: Any) -> bool:
@@ -139,45 +137,25 @@ def _is_table(data: Any) -> bool:
     return type(data).__module__.startswith("polars.")
 
 
-def digest_array(
+def array_sums(
     counts: np.ndarray, population: Any, settings: Settings, replicates: int | None
-) -> tuple[Digest, Settings]:
+) -> tuple[Sums, Settings]:
     """The sums of an array [K, T, S], and the settings with what the sums are of."""
-    _, T, S = counts.shape
-    if settings.open_population and isinstance(population, str) and isinstance(settings.noise, Exact):
-        population = float(np.nanmean(counts.sum(2)))
-    N = _known_populations(counts, population, settings.noise)
+    K, _, S = counts.shape
+    if isinstance(population, str) and population != "estimate":
+        raise InputError(f"population must be a number, an array or 'estimate'; got {population!r}")
+    N = None if isinstance(population, str) else check_populations(population, K)
+    each = None if N is None or np.ndim(population) == 0 or np.ptp(N) == 0 else N
     if N is not None and not settings.open_population:
         check_exact_totals(counts, N, settings.noise)
-    preparation = Preparation.plan(settings.noise, N, S)
-    if preparation.weighted or preparation.undo:
-        seen = ~np.isnan(counts).any(2)
-        key, time = np.nonzero(seen)
-        counts = counts.copy()
-        counts[seen] = preparation.values(counts[seen], time, None if N is None else N[key])
+    names = settings.states or tuple(map(str, range(S)))
     assert not isinstance(settings.chain, str)
-    digest = Digest.of(counts, settings.chain, N if preparation.weighted else None, replicates)
-    settings = replace(
-        settings,
-        noise=preparation.remaining_noise(0, T),
-        population=mean_population(population, N),
-        weighted=preparation.weighted,
-    )
-    return digest, settings
-
-
-def _known_populations(counts: np.ndarray, population: Any, noise: Noise) -> np.ndarray | None:
-    """[K], or None if they must be estimated. Exact counts tell them by their totals."""
-    if isinstance(population, str):
-        if population != "estimate":
-            raise InputError(f"population must be a number, an array or 'estimate'; got {population!r}")
-        if not isinstance(noise, Exact):
-            return None
-        totals = constant_totals(counts)
-        if totals is None:
-            raise InputError(
-                "the totals of exact counts change with time, so the population is not closed or the "
-                "counts are noisy; name the noise model or give the population"
-            )
-        population = totals
-    return check_populations(population, len(counts))
+    spec = SumSpec.plan(
+        names, settings.chain, settings.noise, "estimate" if N is None else float(N[0]), each is not None,
+        settings.open_population, replicates=replicates,
+    )  # fmt: skip
+    state = AggregationState(spec)
+    state.add(Records.of_array(counts, each))
+    if each is None and N is not None:
+        settings = replace(settings, population=float(N[0]))
+    return group_sums(state, 0, settings)

@@ -11,7 +11,6 @@ import numpy as np
 from aggmc_beam.blas import blas_for
 from aggmc_beam.celldata import Data, Seen
 from aggmc_beam.chain import Chain, Parametric, Window, as_chain
-from aggmc_beam.digest import Digest
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimators import nonstationary
 from aggmc_beam.estimators.constraints import Constraints
@@ -25,6 +24,7 @@ from aggmc_beam.profile import Profile
 from aggmc_beam.resolve import resolve
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.simulation import stationary_distribution
+from aggmc_beam.sums.sums import Sums
 
 #: A state whose mean share is below this many standard errors is rare: its row is a guess.
 RARE = 4.0
@@ -59,7 +59,7 @@ class Settings:
         object.__setattr__(self, "chain", as_chain(self.chain))
 
 
-def estimate_digest(digest: Digest, settings: Settings) -> Estimate | Estimates:
+def estimate_digest(digest: Sums, settings: Settings) -> Estimate | Estimates:
     """The estimate, or one per cell, from a digest whose cells are those of `settings.chain`.
 
     What overflows, or cannot be divided, becomes a NaN row with a flag, not a warning.
@@ -75,7 +75,7 @@ def estimate_digest(digest: Digest, settings: Settings) -> Estimate | Estimates:
         ) from error
 
 
-def _estimate(digest: Digest, settings: Settings) -> Estimate | Estimates:
+def _estimate(digest: Sums, settings: Settings) -> Estimate | Estimates:
     if digest.total.pairs == 0:
         raise InputError(
             "no two records are one step apart, so there is nothing to learn moves from; check the "
@@ -105,7 +105,7 @@ def _estimate(digest: Digest, settings: Settings) -> Estimate | Estimates:
 class Fit:
     """One digest under one set of settings."""
 
-    def __init__(self, digest: Digest, settings: Settings) -> None:
+    def __init__(self, digest: Sums, settings: Settings) -> None:
         assert not isinstance(settings.chain, str)
         self.digest, self.settings, self.chain = digest, settings, settings.chain
         self.S = digest.states
@@ -223,7 +223,7 @@ class Fit:
         A = self.resolved.noise.matrix(self.S)
         return Seen.all(self.S) if np.any(np.diag(np.diag(A)) != A) else Seen.of(moments)
 
-    def _profiles(self, cell: int | None) -> dict[int, Profile]:
+    def _profiles(self, cell: int | None) -> dict[int, Any]:
         """The step means that belong to the cell: all of them, those of a window, or none."""
         if self.chain.centred:
             return {}

@@ -21,9 +21,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from aggmc_beam.digest import Digest
 from aggmc_beam.errors import InputError
-from aggmc_beam.estimation import digest_array, load
+from aggmc_beam.estimate_groups import group_sums
+from aggmc_beam.estimation import array_sums, load
 from aggmc_beam.estimators.paper import corrected_cls, mom
 from aggmc_beam.fitting import RARE, Settings
 from aggmc_beam.inference import jackknife, leave_one_out
@@ -33,6 +33,8 @@ from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.observations import check_counts, check_populations
 from aggmc_beam.profile import Profile
 from aggmc_beam.resolve import Resolved, resolve
+from aggmc_beam.sums.state import AggregationState
+from aggmc_beam.sums.sums import Sums
 
 #: Fewer groups than this tell too little of a covariance.
 MIN_GROUPS = 5
@@ -128,7 +130,7 @@ def equality(
     4 standard errors) are not compared.
 
     The sources are independent, unless `paired`: then they are two periods of the same realizations
-    in the same order (or digests with the same replicates), and the jackknife leaves a realization
+    in the same order (or sums with the same replicates), and the jackknife leaves a realization
     out of both. Assumes that each source is stationary; where shares differ, so must P.
 
     >>> import aggmc_beam as am
@@ -144,9 +146,9 @@ def equality(
         raise InputError(f"estimator must be one of {', '.join(ESTIMATORS)}; got {estimator!r}")
     pairs = zip((a, b), _pair(noise), _pair(population), strict=True)
     sources = [_Source.of(data, model, N, replicates) for data, model, N in pairs]
-    if sources[0].digest.states != sources[1].digest.states:
+    if sources[0].sums.states != sources[1].sums.states:
         raise InputError(
-            f"the two sources have {sources[0].digest.states} and {sources[1].digest.states} states; "
+            f"the two sources have {sources[0].sums.states} and {sources[1].sums.states} states; "
             "their states must be the same"
         )
     return _Comparison(sources, estimator, against).test(paired)
@@ -181,8 +183,8 @@ def stationarity(
     {'first step': 0.0, 'first tenth': 0.002, 'trend': 0.429, 'bend': 0.097}
     """
     source = _Source.of(data, noise, population, replicates)
-    if not source.digest.profiles:
-        raise InputError("there are no means by step in this digest; make it with Digest.of, or give counts")
+    if not source.sums.profiles:
+        raise InputError("there are no means by step in these sums; give counts")
     whole = source.latent(source.total)
     W = whitener(whole.mu, whole.c0)
     if source.by_realization:
@@ -318,9 +320,9 @@ def _directions(whitened: np.ndarray, against: str) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class _Source:
-    """A digest with its noise model and population settled."""
+    """Sums with their noise model and population settled."""
 
-    digest: Digest
+    sums: Sums
     resolved: Resolved
 
     @classmethod
@@ -329,16 +331,20 @@ class _Source:
         if not isinstance(noise, Noise):
             raise InputError(f"noise must be a noise model such as Binomial(0.5); got {noise!r}")
         data = load(data) if hasattr(data, "__fspath__") or isinstance(data, str) else data
-        if isinstance(data, Moments):
-            raise InputError("moments have no replicates to compare; give counts or a Digest")
-        if isinstance(data, Digest):
-            N = population if isinstance(population, str) else float(check_populations(population, 1)[0])
-            source = cls(data, resolve(noise, N, False, data.total))
-        else:
-            digest, settings = digest_array(check_counts(data), population, Settings(noise), replicates)
-            source = cls(
-                digest, resolve(settings.noise, settings.population, settings.weighted, digest.total)
+        if isinstance(data, AggregationState):
+            data, settings = group_sums(data, 0, Settings(noise, population))
+            return cls._checked(
+                data, resolve(settings.noise, settings.population, settings.weighted, data.total)
             )
+        if isinstance(data, Sums):
+            N = population if isinstance(population, str) else float(check_populations(population, 1)[0])
+            return cls._checked(data, resolve(noise, N, False, data.total))
+        sums, settings = array_sums(check_counts(data), population, Settings(noise), replicates)
+        return cls._checked(sums, resolve(settings.noise, settings.population, settings.weighted, sums.total))
+
+    @classmethod
+    def _checked(cls, sums: Sums, resolved: Resolved) -> _Source:
+        source = cls(sums, resolved)
         if len(source.parts) < MIN_GROUPS:
             raise InputError(
                 f"a test needs at least {MIN_GROUPS} jackknife groups with data; there are "
@@ -349,12 +355,12 @@ class _Source:
     @cached_property
     def parts(self) -> dict[int, Moments]:
         """The moments of each replicate that has pairs."""
-        found = self.digest.by_replicate(self.digest.cells)
+        found = self.sums.by_replicate(self.sums.cells)
         return {r: m for r, m in found.items() if m.pairs > 0}
 
     @property
     def total(self) -> Moments:
-        return self.digest.total
+        return self.sums.total
 
     @cached_property
     def share(self) -> np.ndarray:
@@ -375,7 +381,7 @@ class _Source:
     def latent(self, moments: Moments, profile: Callable[[], Profile] | None = None) -> Latent:
         return latent(moments, self.resolved.noise, self.resolved.scale, profile=profile)
 
-    def trajectory(self, profile: Profile) -> Trajectory:
+    def trajectory(self, profile: Any) -> Trajectory:
         path = self.latent(self.total, lambda: profile).trajectory
         assert path is not None
         return path
@@ -487,7 +493,7 @@ def _over_time(path: Trajectory, start: int, stop: int, W: np.ndarray) -> np.nda
 
 
 def _between_realizations(source: _Source, W: np.ndarray) -> dict[str, TestResult]:
-    paths = {r: source.trajectory(source.digest.profiles[r]) for r in source.parts}
+    paths = {r: source.trajectory(source.sums.profiles[r]) for r in source.parts}
     if min(len(p.time) for p in paths.values()) < MIN_STEPS:
         raise InputError(f"a test over time needs at least {MIN_STEPS} steps in every group")
     start = min(int(p.time[0]) for p in paths.values())
@@ -504,7 +510,7 @@ def _between_realizations(source: _Source, W: np.ndarray) -> dict[str, TestResul
 
 
 def _within_few(source: _Source, W: np.ndarray) -> dict[str, TestResult]:
-    path = source.trajectory(source.digest.profile)
+    path = source.trajectory(source.sums.profile)
     B = len(path.time)
     waves = int(np.clip(B // STEPS_PER_WAVE, *WAVES))
     if B < 2 * (waves + 2):
@@ -515,7 +521,7 @@ def _within_few(source: _Source, W: np.ndarray) -> dict[str, TestResult]:
     x = (path.shares - path.shares.mean(0)) @ W
     coefficients = _waves((np.arange(B) + 0.5) / B, np.arange(1, waves + 3)) @ x
     spread = Spread(coefficients[2:] / np.sqrt(waves), float(waves))
-    assumption = f"memory shorter than about {max(1, B // 100) * source.digest.profile.width} steps"
+    assumption = f"memory shorter than about {max(1, B // 100) * source.sums.profile.width} steps"
     results = {"first step": _first_among_all(x, assumption)}
     for name, z in zip(("trend", "bend"), coefficients[:2], strict=True):
         results[name] = _time_test(z, spread, assumption)

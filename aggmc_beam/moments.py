@@ -144,10 +144,10 @@ class Moments:
 
     >>> import aggmc_beam as am
     >>> y, _ = am.simulate(states=3, steps=50, seed=1)
-    >>> whole = am.Moments.of(y)
+    >>> whole = am.Sums.of(y).total
     >>> whole.records, whole.pairs, whole.gaps
     (50, 49, 0)
-    >>> am.Moments.zero(3) + whole == whole
+    >>> Moments.zero(3) + whole == whole
     True
     """
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from aggmc_beam.errors import InputError
 from aggmc_beam.pairing import Block
+from aggmc_beam.sums import steps
 
 #: Beyond this many steps, neighbouring ones share a bin of twice the width.
 MAX_BINS = 4096
@@ -249,6 +250,9 @@ def end_at(row: np.ndarray, kind: int) -> np.ndarray:
 
 def add_profiles(items: Iterable[Profile], S: int) -> Profile:
     """The sum of any number of profiles of S states, none included."""
+    items = list(items)
+    if any(isinstance(item, steps.Profile) for item in items):
+        return steps.add_profiles(items, S)  # type: ignore[arg-type, return-value]
     parts = [part for part in items if len(part.bins)]
     if len(parts) < 2:
         return parts[0] if parts else Profile.zero(S)

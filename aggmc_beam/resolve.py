@@ -69,7 +69,7 @@ def resolve(noise: Noise, population: float | str, weighted: bool, moments: Mome
 
     >>> import aggmc_beam as am
     >>> y, _ = am.simulate(states=3, steps=4000, noise=am.Binomial(0.5), seed=2)
-    >>> found = resolve(am.Binomial("estimate"), "estimate", False, am.Moments.of(y))
+    >>> found = resolve(am.Binomial("estimate"), "estimate", False, am.Sums.of(y).total)
     >>> round(found.population), round(found.noise.alpha, 2)
     (102, 0.49)
     """

@@ -271,6 +271,7 @@ def estimate_sums(saved: Saved, sums: Sums, settings: Settings) -> Estimate | Es
             digest, weighted = as_counts(digest, population), False
     if settings.open_population and isinstance(noise, Exact) and population == "estimate":
         population = float(digest.total.lag0.left.sum())
+    known: Any = digest
     return estimate_digest(
-        digest, replace(settings, noise=noise, population=population, weighted=weighted, states=saved.states)
+        known, replace(settings, noise=noise, population=population, weighted=weighted, states=saved.states)
     )

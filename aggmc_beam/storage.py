@@ -1,8 +1,9 @@
 """Files of named arrays: versioned, checksummed, without pickle.
 
-Layout: magic, format version, header length, JSON header, raw little-endian array bytes, and a checksum
-of everything before it: the SHA-256 of the SHA-256 of each MiB, which are found on several cores (in
-version 1 the SHA-256 of everything). Any flipped, missing or extra byte is refused.
+Layout: magic, format version, header length, JSON header, payload, and the SHA-256 of everything before it. Any
+flipped, missing or extra byte is refused. The payload is the arrays' little-endian bytes one after the other,
+deflated where the header says so. Arrays of whole numbers are stored in the fewest bytes that hold them: sums of
+counts mostly are.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import math
 import os
 import struct
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+import zlib
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,21 +25,25 @@ import numpy as np
 from aggmc_beam.errors import InputError
 
 MAGIC = b"AGGMC\r\n\x00"
-VERSION = 2
+VERSION = 3
 _PREFIX = struct.Struct("<8sII")
-_DIGEST_BYTES = 32
+_CHECKSUM_BYTES = 32
 #: Sums of counts and of their products lie below this.
 LARGEST = 1e100
-_DTYPES = {"<f8", "<i8"}
-#: Numbers that are looked at together: for more, libraries would start threads, and the checksum has one.
+#: Types of stored numbers, and of the arrays that they are read as.
+_STORED = ("|i1", "<i2", "<i4", "<i8", "<f8")
+_KINDS = {"i": np.dtype(np.int64), "f": np.dtype(np.float64)}
+#: Numbers that are looked at together, so that they stay in a core's cache.
 PIECE = 8192
-#: Bytes that have a checksum of their own, and threads that find them.
-_MIB, _THREADS = 1 << 20, 2
+#: The fastest level of deflate: sums of small groups shrink to a third, others hardly.
+_LEVEL = 1
+#: Deflated bytes cannot hold more than this many times their own number.
+_MOST_INFLATED = 1100
 
 Arrays = Mapping[str, np.ndarray]
 
 
-def pack(kind: str, meta: Mapping[str, Any], arrays: Arrays) -> bytes:
+def pack(kind: str, meta: Mapping[str, Any], arrays: Arrays, deflate: bool = True) -> bytes:
     """Bytes that `unpacked` turns back into the same `meta` and `arrays` (float64 or int64).
 
     >>> with unpacked(pack("demo", {"S": 2}, {"x": np.eye(2)}), "demo") as (meta, arrays):
@@ -48,14 +53,34 @@ def pack(kind: str, meta: Mapping[str, Any], arrays: Arrays) -> bytes:
     listing, chunks = [], []
     for name, array in arrays.items():
         array = np.asarray(array)
-        if array.dtype.str not in _DTYPES:
+        if array.dtype not in _KINDS.values():
             raise InputError(f"array {name!r} has type {array.dtype}; float64 or int64 is stored")
-        listing.append([name, array.dtype.str, list(array.shape)])
-        chunks.append(array.tobytes())
-    header = json.dumps({"kind": kind, "meta": dict(meta), "arrays": listing}).encode()
+        stored = _narrowed(array)
+        listing.append([name, array.dtype.kind, stored.dtype.str, list(array.shape)])
+        chunks.append(stored.tobytes())
+    payload = b"".join(chunks)
+    if deflate:
+        payload = zlib.compress(payload, _LEVEL)
+    about = {"kind": kind, "meta": dict(meta), "arrays": listing, "deflated": deflate}
+    header = json.dumps(about).encode()
     header += b" " * (-len(header) % 8)  # so that arrays can be used where they are
-    body = b"".join([_PREFIX.pack(MAGIC, VERSION, len(header)), header, *chunks])
-    return body + _checksum(body, map)
+    body = b"".join([_PREFIX.pack(MAGIC, VERSION, len(header)), header, payload])
+    return body + hashlib.sha256(body).digest()
+
+
+def _narrowed(x: np.ndarray) -> np.ndarray:
+    """The same numbers as the smallest integers that hold them all, if they are whole."""
+    if not x.size:
+        return x.astype("|i1")
+    low, high = x.min(), x.max()
+    # False for NaN; a float beyond 2^53 may be whole and yet no exact integer.
+    if not (-(2**53) < low and high < 2**53):
+        return x.astype("<i8" if x.dtype.kind == "i" else "<f8", copy=False)
+    size = next(s for s in (1, 2, 4, 8) if -(2 ** (8 * s - 1)) <= low and high < 2 ** (8 * s - 1))
+    whole = x.astype(f"<i{size}")
+    if x.dtype.kind == "f" and not (np.array_equal(whole, x) and not (np.signbit(x) & (x == 0)).any()):
+        return x.astype("<f8", copy=False)
+    return whole
 
 
 Unpacked = tuple[dict[str, Any], dict[str, np.ndarray]]
@@ -66,58 +91,22 @@ def unpacked(data: bytes | memoryview, kind: str, source: str = "these bytes") -
     """The `meta` and `arrays` given to `pack`, to be taken apart in the block of a `with`.
 
     Bytes that are damaged, foreign or of another kind are an `InputError`, and so is what goes wrong in the
-    block. The checksum is found meanwhile: what the block makes may be used once the block has ended. Arrays
-    may lie in `data`, and cannot be changed.
+    block. Arrays may lie in `data`, and cannot be changed.
     """
     body = _body(data, source)
-    with ThreadPoolExecutor(_THREADS + 1) as pool:
-        yield from _taken_apart(data, body, pool.submit(_checksum, body, pool.map), kind, source)
+    _check(data, body, source)
+    header, offset = _header(body, source)
+    if header["kind"] != kind:
+        raise InputError(f"{source} holds {header['kind']!r}, but {kind!r} is needed here")
+    with refusing(source):
+        yield header["meta"], _arrays(body[offset:], header)
 
 
 @contextmanager
 def loaded(path: str | os.PathLike[str], kind: str) -> Iterator[Unpacked]:
     """As `unpacked` of what a file holds."""
-    with _reading(path):
-        data = _read(path)
-    with unpacked(data, kind, os.fspath(path)) as found:
+    with unpacked(read_bytes(path), kind, os.fspath(path)) as found:
         yield found
-
-
-def _taken_apart(
-    data: bytes | memoryview, body: memoryview, found: Future[bytes], kind: str, source: str
-) -> Iterator[Unpacked]:
-    try:
-        header, offset = _header(body, source)
-        if header["kind"] != kind:
-            raise InputError(f"{source} holds {header['kind']!r}, but {kind!r} is needed here")
-        with refusing(source):
-            yield header["meta"], _arrays(body, header["arrays"], offset)
-    finally:
-        _check(data, found.result(), source)  # damage comes before all that it may have led to
-
-
-def _read(path: str | os.PathLike[str]) -> bytes | memoryview:
-    """All bytes of a file."""
-    with open(path, "rb", buffering=0) as stream:
-        size, at = os.fstat(stream.fileno()).st_size, 0
-        # An array, as it is made of large pages.
-        data = np.empty(size, np.uint8).data
-        while n := stream.readinto(data[at:]):
-            at += n
-        more = stream.readall()
-    if at == size and not more:
-        return data.toreadonly()
-    # It is no ordinary file, or became another one meanwhile.
-    return bytes(data[:at]) + more
-
-
-def _checksum(body: bytes | memoryview, over: Callable[..., Iterable[bytes]]) -> bytes:
-    """Of all that comes before it; `over` is a map that may run its calls at once."""
-    if _PREFIX.unpack_from(body)[1] == 1:
-        return hashlib.sha256(body).digest()
-    view = memoryview(body)
-    pieces = (view[at : at + _MIB] for at in range(0, len(view), _MIB))
-    return hashlib.sha256(b"".join(over(lambda piece: hashlib.sha256(piece).digest(), pieces))).digest()
 
 
 def kind_of(data: bytes, source: str = "these bytes") -> str:
@@ -126,31 +115,31 @@ def kind_of(data: bytes, source: str = "these bytes") -> str:
     try:
         return str(_header(body, source)[0]["kind"])
     except InputError:
-        _check(data, _checksum(body, map), source)
+        _check(data, body, source)
         raise
+
+
+def _check(data: bytes | memoryview, body: memoryview, source: str) -> None:
+    if hashlib.sha256(body).digest() != data[-_CHECKSUM_BYTES:]:
+        raise InputError(f"{source} is damaged: its checksum does not match; restore or recompute it")
 
 
 def _body(data: bytes | memoryview, source: str) -> memoryview:
     """All but the checksum."""
-    if len(data) < _PREFIX.size + _DIGEST_BYTES or data[: len(MAGIC)] != MAGIC:
+    if len(data) < _PREFIX.size + _CHECKSUM_BYTES or data[: len(MAGIC)] != MAGIC:
         raise InputError(
             f"{source} is not an aggmc file; give one that was written by save() or by a run with "
             "output.moments"
         )
-    return memoryview(data)[:-_DIGEST_BYTES]
-
-
-def _check(data: bytes | memoryview, found: bytes, source: str) -> None:
-    if found != data[-_DIGEST_BYTES:]:
-        raise InputError(f"{source} is damaged: its checksum does not match; restore or recompute it")
+    return memoryview(data)[:-_CHECKSUM_BYTES]
 
 
 def _header(body: memoryview, source: str) -> tuple[dict[str, Any], int]:
     """The header, and where the arrays begin."""
     _, version, length = _PREFIX.unpack_from(body)
-    if version not in (1, VERSION):
+    if version != VERSION:
         raise InputError(
-            f"{source} has format version {version}, this release reads 1 and {VERSION}; "
+            f"{source} has format version {version}, this release reads {VERSION}; "
             "read it with the release that wrote it"
         )
     offset = _PREFIX.size + length
@@ -163,22 +152,42 @@ def _header(body: memoryview, source: str) -> tuple[dict[str, Any], int]:
     return header, offset
 
 
-def _arrays(body: memoryview, listing: Any, offset: int) -> dict[str, np.ndarray]:
+def _arrays(payload: memoryview, header: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """A checksum proves that nothing was damaged, not that the writer meant well: every length is compared
     with the bytes that are there before anything of that size is made."""
-    arrays = {}
-    for name, dtype, shape in listing:
-        if dtype not in _DTYPES or not all(type(n) is int and n >= 0 for n in shape):
-            raise InputError(f"array {name!r} has type {dtype!r} and shape {shape!r}")
-        size = 8 * math.prod(shape)
-        if size > len(body) - offset:
-            raise InputError(f"array {name!r} is longer than the file")
-        found = np.frombuffer(body, dtype, size // 8, offset).reshape(shape)
-        arrays[name] = found if found.flags.aligned else found.copy()
-        offset += size
-    if offset != len(body):
-        raise InputError(f"{len(body) - offset} bytes at its end belong to no array")
+    listing = []
+    for name, kind, stored, shape in header["arrays"]:
+        if kind not in _KINDS or stored not in _STORED or not all(type(n) is int and n >= 0 for n in shape):
+            raise InputError(f"array {name!r} has type {kind!r}, stored as {stored!r}, and shape {shape!r}")
+        if kind == "i" and stored == "<f8":
+            raise InputError(f"array {name!r} is of whole numbers, but stored as fractions")
+        listing.append((name, _KINDS[kind], np.dtype(stored), shape, math.prod(shape)))
+    size = sum(number * stored.itemsize for _, _, stored, _, number in listing)
+    if header["deflated"]:
+        payload = _inflated(payload, size)
+    if size > len(payload):
+        raise InputError("its arrays are longer than the file")
+    if size < len(payload):
+        raise InputError(f"{len(payload) - size} bytes at its end belong to no array")
+    arrays, offset = {}, 0
+    for name, dtype, stored, shape, number in listing:
+        found = np.frombuffer(payload, stored, number, offset).reshape(shape)
+        offset += found.nbytes
+        arrays[name] = found.astype(dtype, copy=not found.flags.aligned)
     return arrays
+
+
+def _inflated(payload: memoryview, size: int) -> memoryview:
+    if size > _MOST_INFLATED * (len(payload) + 1):
+        raise InputError("its arrays are longer than the file can hold")
+    inflater = zlib.decompressobj()
+    try:
+        found = inflater.decompress(payload, size + 1)
+    except zlib.error as error:
+        raise InputError(f"its arrays cannot be inflated ({error})") from None
+    if inflater.unused_data or not (inflater.eof or len(found) > size):
+        raise InputError("its arrays do not end where its file does")
+    return memoryview(found)
 
 
 @contextmanager

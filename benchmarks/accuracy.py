@@ -68,7 +68,7 @@ def run(task: Task) -> tuple[Task, dict[str, float], str]:
         return task, {"bound": information_bound(P, noise, N)}, ""
     rng = np.random.default_rng([task.chain, task.T, *task.noise.encode()])
     y, _ = am.simulate(P, population=N, steps=task.T, realizations=K, noise=noise, seed=rng)
-    digest = am.Digest.of(y)
+    digest = am.Sums.of(y)
     x = latent(digest.total, noise, N)
     found = {name: apply(name, x) for name in PLAIN}
     for lag0 in GMM:

@@ -261,7 +261,7 @@ def estimates(y: np.ndarray, noise: am.Noise, N: np.ndarray) -> tuple[dict[str, 
     S = y.shape[2]
     shares, weight = y / N[:, None, None], N.astype(float)
     seen = (y[:, :-1] != 0).any((0, 1))
-    x = latent(am.Digest.of(shares, weight=weight).total, noise, 1.0).restricted(seen)
+    x = latent(am.Sums.of(shares, weight=weight).total, noise, 1.0).restricted(seen)
     found = {name: apply(name, x) for name in PLAIN}
     for name in ("cls", "corrected-cls"):
         found[f"{name}+simplex"] = project_rows(found[name])
@@ -282,7 +282,7 @@ def estimates(y: np.ndarray, noise: am.Noise, N: np.ndarray) -> tuple[dict[str, 
 
 def per_step(shares: np.ndarray, noise: am.Noise, weight: np.ndarray, seen: np.ndarray) -> np.ndarray:
     """mom at each step about its own means, pooled: expected moves over expected visits."""
-    digest = am.Digest.of(shares, as_chain("per-step"), weight, replicates=2)
+    digest = am.Sums.of(shares, as_chain("per-step"), weight, replicates=2)
     steps = []
     for cell in digest.cells:
         moments = add_moments(digest.states, digest.by_replicate([cell]).values())

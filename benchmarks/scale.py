@@ -192,7 +192,7 @@ def measure_estimates() -> list[dict[str, float]]:
     for S in SIZES["stream"]["S"]:
         with tempfile.TemporaryDirectory() as directory:
             path = f"{directory}/sums.moments"
-            am.Digest.of(counts(S, 100, 50)).save(path)
+            am.Sums.of(counts(S, 100, 50)).save(path)
             row = {"S": S, "bytes": os.path.getsize(path)}
             for name in ("mom", "fast"):
                 estimate = lambda name=name, path=path: am.estimate(  # noqa: E731

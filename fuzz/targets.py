@@ -7,6 +7,7 @@ input, so they are caught here; an answer that is not finite and carries no flag
 
 from __future__ import annotations
 
+import hashlib
 import struct
 import tempfile
 import warnings
@@ -21,13 +22,13 @@ import aggmc_beam as am
 from aggmc_beam import storage
 from aggmc_beam.config import load_config, read_config, set_key
 from aggmc_beam.config.reader import read_yaml
-from aggmc_beam.digest import Digest
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimators.registry import NAMES
 from aggmc_beam.fitting import Settings
 from aggmc_beam.records import Clock, Rejected, Schema, parse_json, read_record, realization_number
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.saved import Saved, estimate_sums
+from aggmc_beam.sums.state import AggregationState
 
 warnings.simplefilter("error")  # a RuntimeWarning of numpy is a defect as well
 
@@ -98,7 +99,7 @@ def override(data: bytes) -> None:
 
 def raw_file(data: bytes) -> None:
     """Any bytes as a file of moments; nearly all fail at the checksum."""
-    for decode in (Saved.from_bytes, Digest.from_bytes, am.Moments.from_bytes):
+    for decode in (Saved.from_bytes, AggregationState.from_bytes, am.Sums.from_bytes):
         with proper_errors():
             decode(data)
 
@@ -112,8 +113,8 @@ def sealed_file(data: bytes) -> None:
 
 DECODERS: dict[bytes, Callable[[bytes], Any]] = {
     b"run": Saved.from_bytes,
-    b"digest": Digest.from_bytes,
-    b"moments": am.Moments.from_bytes,
+    b"state": AggregationState.from_bytes,
+    b"sums": am.Sums.from_bytes,
 }
 
 
@@ -122,7 +123,7 @@ def sealed(data: bytes, kind: bytes) -> bytes:
     (length,) = struct.unpack("<H", data[:2].ljust(2, b"\0"))
     header = data[2 : 2 + length].replace(b"KIND", kind)
     body = storage.MAGIC + struct.pack("<II", storage.VERSION, len(header)) + header + data[2 + length :]
-    return body + storage._checksum(body, map)
+    return body + hashlib.sha256(body).digest()
 
 
 def use(found: Any) -> None:

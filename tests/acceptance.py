@@ -57,7 +57,7 @@ def trials(case: Case, estimators: list[str], T: int, runs: int, seed: int) -> d
     for _ in range(runs):
         P = random_chain(rng, S, ensemble="regular")
         y, _ = simulate(P, population=N, steps=T, realizations=K, noise=case.noise, seed=rng)
-        x = latent(am.Moments.of(y), case.noise, N)
+        x = latent(am.Sums.of(y).total, case.noise, N)
         found = {name: _estimate(name, x) for name in estimators}
         found["cls limit"] = cls_limit(P, case.noise)
         for name, estimate in found.items():

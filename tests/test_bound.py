@@ -77,7 +77,7 @@ def test_an_efficient_estimator_reaches_the_bound(noise: am.Noise) -> None:
     """gmm that knows the noise uses nearly all there is; the mean over runs has an error near 8%."""
     N, T, K, runs = 200, 200, 10, 80
     y, _ = am.simulate(THREE, population=N, steps=T, realizations=K * runs, noise=noise, seed=5)
-    found = [gmm(latent(am.Moments.of(part), noise, N), lag0="known") for part in np.split(y, runs)]
+    found = [gmm(latent(am.Sums.of(part).total, noise, N), lag0="known") for part in np.split(y, runs)]
     error = float(np.mean([(P - THREE) ** 2 for P in found]))
     assert 0.8 < error * T * K / information_bound(THREE, noise, N) < 1.4
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import frames
 import pytest
 
-import aggmc_beam as am
+from aggmc_beam.moments import Moments
 
 # The child limits itself: what subprocess calls between fork and exec (`preexec_fn`) runs beside gRPC's
 # threads, which gRPC starts again after a fork and which abort when their files are closed.
@@ -86,13 +86,13 @@ def test_a_full_disk_is_told_and_old_files_stay(here):
 
 def test_saved_moments_survive_a_write_that_fails(tmp_path, monkeypatch):
     path = tmp_path / "sums.aggmc"
-    am.Moments.zero(2).save(path)
+    Moments.zero(2).save(path)
     before = path.read_bytes()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
     try:
         with pytest.raises(OSError, match="File too large"):
-            am.Moments.zero(50).save(path)
+            Moments.zero(50).save(path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert path.read_bytes() == before

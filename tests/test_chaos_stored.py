@@ -4,22 +4,27 @@ import frames
 import pytest
 
 import aggmc_beam as am
+from aggmc_beam.chain import Stationary
 from aggmc_beam.config import read_config
 from aggmc_beam.local import run
 from aggmc_beam.saved import Saved
+from aggmc_beam.sums.records import Records
+from aggmc_beam.sums.state import AggregationState, SumSpec
 
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
-    """Small files of every kind that is stored: moments, a digest, and what a run saves."""
+    """Small files of every kind that is stored: sums, a state, and what a run saves."""
     y = frames.counts(K=1, T=4)
     path = frames.save(frames.wide(y), tmp_path_factory.mktemp("stored") / "data.csv")
     saved = run(read_config(frames.config(path))).saved
-    kinds = {am.Moments: am.Moments.of(y), am.Digest: am.Digest.of(y), Saved: saved}
+    state = AggregationState(SumSpec.plan(("a", "b", "c"), Stationary(), am.Binomial(0.5), 200))
+    state.add(Records.of_array(y))
+    kinds = {am.Sums: am.Sums.of(y), AggregationState: state, Saved: saved}
     return {kind.__name__: (kind.from_bytes, value.to_bytes()) for kind, value in kinds.items()}
 
 
-KINDS = ["Moments", "Digest", "Saved"]
+KINDS = ["Sums", "AggregationState", "Saved"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

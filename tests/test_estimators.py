@@ -11,6 +11,7 @@ from aggmc_beam.estimators.paper import cls, corrected_cls, mom, naive
 from aggmc_beam.estimators.registry import NAMES
 from aggmc_beam.estimators.simplex import project_rows
 from aggmc_beam.latent import latent
+from aggmc_beam.moments import Moments
 from aggmc_beam.simulation import random_chain, stationary_distribution
 
 S, N = 5, 200
@@ -136,7 +137,7 @@ def test_limle_knows_the_stationary_distribution_but_not_p():
 def test_limle_needs_the_means_of_the_steps():
     y, _ = am.simulate(states=3, seed=1)
     with pytest.raises(am.InputError, match="mean of each step"):
-        limle(latent(am.Moments.of(y), am.Exact(), 100))
+        limle(latent(am.Sums.of(y).total, am.Exact(), 100))
 
 
 def test_a_data_set_in_which_everybody_stays_in_one_state_is_estimated_by_every_estimator():
@@ -150,7 +151,7 @@ def test_a_data_set_in_which_everybody_stays_in_one_state_is_estimated_by_every_
 
 def test_least_squares_gives_nothing_to_a_state_of_which_only_rounding_is_left():
     y, _ = am.simulate(steps=50, states=3, population=100, seed=1, ensemble="regular")
-    x = latent(am.Moments.of(np.concatenate([y, np.zeros((1, 50, 1))], axis=2)), am.Exact(), 100)
+    x = latent(Moments.of(np.concatenate([y, np.zeros((1, 50, 1))], axis=2)), am.Exact(), 100)
     gram, cross = x.gram.copy(), x.cross.copy()
     gram[3, 3], cross[3, :3] = 1e-34, 1e-17
     P = cls(x.replaced(gram=gram, cross=cross))

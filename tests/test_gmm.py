@@ -37,7 +37,7 @@ def test_fast_and_gmm_return_p_on_moments_of_endless_data(P, noise):
 
 def test_an_estimate_is_a_stochastic_matrix_with_the_margins_of_the_data():
     y, _ = am.simulate(states=6, steps=100, realizations=3, noise=am.Gaussian(2.0), seed=3)
-    x = latent(am.Moments.of(y), am.Gaussian(2.0), 100)
+    x = latent(am.Sums.of(y).total, am.Gaussian(2.0), 100)
     for P in (fast(x), gmm(x)):
         assert np.all(P >= 0)
         np.testing.assert_allclose(P.sum(1), 1, atol=1e-9)
@@ -50,7 +50,7 @@ def test_an_estimate_is_a_stochastic_matrix_with_the_margins_of_the_data():
 def test_rounding_is_not_enlarged(lag0):
     """Many individuals make the shares nearly certain: the curvature's condition is about 1e7."""
     y, _ = am.simulate(states=3, steps=40, realizations=8, population=200, noise=am.Binomial(0.5), seed=5)
-    moments, rng = am.Moments.of(y), np.random.default_rng(6)
+    moments, rng = am.Sums.of(y).total, np.random.default_rng(6)
     expected = gmm(latent(moments, am.Binomial(0.5), 200), lag0=lag0)
 
     def shaken(part):
@@ -166,12 +166,12 @@ def test_the_noise_test_keeps_its_size_and_finds_noise_that_is_not_as_said():
     for seed in range(25):
         y, _ = am.simulate(states=6, steps=200, realizations=5, noise=am.Gaussian(2.0), seed=seed,
                            ensemble="regular")  # fmt: skip
-        x = latent(am.Moments.of(y), am.Gaussian(2.0), 100)
+        x = latent(am.Sums.of(y).total, am.Gaussian(2.0), 100)
         P = fast(x)
         test = noise_test(x, P, "known")
         J.append(test.J)
         accepted += test.accepted and noise_test(x, P, "diagonal").accepted
-        wrong = latent(am.Moments.of(y), am.Gaussian(3.0), 100)
+        wrong = latent(am.Sums.of(y).total, am.Gaussian(3.0), 100)
         rejected += not noise_test(wrong, P, "known").accepted
     assert accepted == 25
     assert rejected == 25
@@ -182,7 +182,7 @@ def test_correlated_noise_is_found_and_lag_0_left_out():
     rng = np.random.default_rng(9)
     y, truth = am.simulate(states=5, steps=400, realizations=5, seed=10, ensemble="regular")
     y = y + 3.0 * rng.normal(size=y.shape[:2])[..., None] * np.array([1, 1, 1, 0, 0.5])
-    x = latent(am.Moments.of(y), am.Linear(np.eye(5)), 100)
+    x = latent(am.Sums.of(y).total, am.Linear(np.eye(5)), 100)
     choice = stationary_choice(x)
     assert choice.numbers["lag0"] == "any"
     assert not choice.numbers["noise_test"]["diagonal"]["accepted"]
@@ -193,7 +193,7 @@ def test_correlated_noise_is_found_and_lag_0_left_out():
 
 def test_counts_without_noise_are_handled_in_the_space_in_which_they_vary(P):
     y, _ = am.simulate(P, steps=50, realizations=4, seed=11)
-    x = latent(am.Moments.of(y), am.Exact(), 100)
+    x = latent(am.Sums.of(y).total, am.Exact(), 100)
     problem = Problem.of(x, Rules.none(5), "known")
     assert problem.basis.shape == (5, 4)
     np.testing.assert_allclose(problem.basis.sum(0), 0, atol=1e-12)

@@ -4,6 +4,7 @@ import pytest
 import aggmc_beam as am
 from aggmc_beam.estimators.paper import corrected_cls, mom
 from aggmc_beam.latent import latent
+from aggmc_beam.moments import Moments
 
 
 def test_unequal_populations_are_weighted_shares_and_beat_one_mean_population():
@@ -21,8 +22,8 @@ def test_unequal_populations_are_weighted_shares_and_beat_one_mean_population():
 def test_equal_populations_give_the_same_answer_as_one_number():
     noise = am.Gaussian(1.0)
     y, _ = am.simulate(3.0, states=3, steps=30, realizations=4, noise=noise, seed=2)
-    weighted = am.Digest.of(y / 100, weight=np.full(4, 100.0)).total
-    plain = am.Moments.of(y)
+    weighted = am.Sums.of(y / 100, weight=np.full(4, 100.0)).total
+    plain = am.Sums.of(y).total
     a, b = latent(weighted, noise, 1.0), latent(plain, noise, 100.0)
     for name in ("mu", "gram", "cross", "V"):
         np.testing.assert_allclose(getattr(a, name), getattr(b, name), rtol=1e-10)
@@ -75,7 +76,7 @@ def test_offsets_are_undone_also_when_populations_differ():
 
 def test_too_few_pairs_and_empty_counts_are_refused():
     with pytest.raises(am.InputError, match="at least one pair"):
-        latent(am.Moments.zero(2), am.Exact(), 10)
+        latent(Moments.zero(2), am.Exact(), 10)
     with pytest.raises(am.InputError, match="must be positive"):
         am.estimate(np.zeros((1, 5, 2)), population=10, noise=am.Binomial(0.5))
 
@@ -83,5 +84,5 @@ def test_too_few_pairs_and_empty_counts_are_refused():
 def test_the_condition_is_that_of_the_second_moments_of_left_ends():
     y, _ = am.simulate(states=4, steps=50, realizations=20, noise=am.Binomial(0.5), seed=2)
     found = am.estimate(y, noise=am.Binomial(0.5), population=100, estimator="mom")
-    gram = latent(am.Moments.of(y), am.Binomial(0.5), 100).gram
+    gram = latent(am.Sums.of(y).total, am.Binomial(0.5), 100).gram
     assert found.diagnostics["condition"] == pytest.approx(np.linalg.cond(gram), rel=1e-9)

@@ -73,7 +73,6 @@ CHAINS = [
     ("per-step", "per-step"),
     ({"cycle": 3}, am.Cycle(3)),
     ({"window": {"size": 6, "every": 4}}, am.Window(6, 4)),
-    ({"harmonics": {"period": 4, "order": 1}}, am.Parametric.harmonics(4)),
 ]
 
 

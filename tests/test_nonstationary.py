@@ -117,7 +117,7 @@ def test_a_parametric_fit_recovers_its_own_coefficients():
     np.testing.assert_allclose(P.sum(-1), 1)
     steps = []
     y, _ = am.simulate(np.eye(3), steps=5, realizations=3, start=[0.4, 0.3, 0.3], population=50)
-    base = latent(am.Moments.of(y), am.Exact(), 50)
+    base = latent(am.Sums.of(y).total, am.Exact(), 50)
     for matrix in P:
         mu = np.array([0.5, 0.3, 0.2])
         c1 = np.diag(mu) @ matrix - np.outer(mu, mu @ matrix)

@@ -1,6 +1,7 @@
 """Files and names from strangers: limits hold, nothing is run, nothing is written elsewhere."""
 
 import ast
+import hashlib
 import io
 import json
 import math
@@ -23,6 +24,7 @@ from aggmc_beam.config.reader import read_yaml
 from aggmc_beam.local.jsonlines import scan
 from aggmc_beam.records import MAX_BYTES, Rejected, Schema, parse_json, read_record
 from aggmc_beam.redact import redacted
+from aggmc_beam.sums import run_file
 from aggmc_beam.visible import say, visible
 
 PACKAGE = Path(am.__file__).parent
@@ -92,12 +94,13 @@ def test_nothing_that_runs_code_is_used_to_read_or_write():
 def sealed(header, arrays=b""):
     text = json.dumps(header).encode()
     body = storage._PREFIX.pack(storage.MAGIC, storage.VERSION, len(text)) + text + arrays
-    return body + storage._checksum(body, map)
+    return body + hashlib.sha256(body).digest()
 
 
-def moments_file(**changes):
+def sums_file(**changes):
     y, _ = am.simulate(states=2, steps=5, seed=1)
-    data = am.Moments.of(y).to_bytes()
+    arrays = run_file._sums_to_arrays(am.Sums.of(y / 7))
+    data = storage.pack(run_file.SUMS, {"S": 2}, arrays, deflate=False)
     length = struct.unpack_from("<8sII", data)[2]
     header = json.loads(data[16 : 16 + length])
     header.update(changes)
@@ -105,9 +108,9 @@ def moments_file(**changes):
 
 
 BAD_HEADERS = {
-    "a huge array": {"arrays": [["counts", "<i8", [2**40, 2**20]]]},
-    "a negative length": {"arrays": [["counts", "<i8", [-1]]]},
-    "objects": {"arrays": [["counts", "|O", [1]]]},
+    "a huge array": {"arrays": [["label", "i", "<i8", [2**40, 2**20]]]},
+    "a negative length": {"arrays": [["label", "i", "<i8", [-1]]]},
+    "objects": {"arrays": [["label", "i", "|O", [1]]]},
     "no arrays": {"arrays": []},
     "a number for arrays": {"arrays": 3},
     "no states": {"meta": {"S": 0}},
@@ -121,21 +124,21 @@ BAD_HEADERS = {
 @pytest.mark.parametrize("case", BAD_HEADERS)
 def test_a_sealed_file_that_lies_about_its_contents_is_refused(case, tmp_path):
     """The checksum is right: whoever wrote the file knew the format and meant no good."""
-    data = sealed(*moments_file(**BAD_HEADERS[case]))
+    data = sealed(*sums_file(**BAD_HEADERS[case]))
     tracemalloc.start()
     with pytest.raises(am.InputError, match=re.escape("m.aggmc")):
-        am.Moments.from_bytes(data, "m.aggmc")
+        am.Sums.from_bytes(data, "m.aggmc")
     assert tracemalloc.get_traced_memory()[1] < 1 << 20
     tracemalloc.stop()
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e300])
 def test_sums_that_no_data_have_are_refused(value):
-    header, arrays = moments_file()
-    changed = bytearray(arrays)
-    changed[-8:] = struct.pack("<d", value)
+    y, _ = am.simulate(states=2, steps=5, seed=1)
+    arrays = run_file._sums_to_arrays(am.Sums.of(y))
+    arrays["product"][0, 1] = value
     with pytest.raises(am.InputError, match="not finite, or too large"):
-        am.Moments.from_bytes(sealed(header, bytes(changed)))
+        am.Sums.from_bytes(storage.pack(run_file.SUMS, {"S": 2}, arrays))
 
 
 def test_an_encoded_value_that_lies_about_its_lengths_is_refused():

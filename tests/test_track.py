@@ -6,7 +6,8 @@ from oracle import assert_same_moments, moments
 
 import aggmc_beam as am
 from aggmc_beam.digest import add_moments
-from aggmc_beam.track import Steps
+from aggmc_beam.moments import Moments
+from aggmc_beam.track import Steps, Track
 
 
 def value(t, S=2):
@@ -23,7 +24,7 @@ arrivals = st.lists(st.lists(st.integers(-6, 12), max_size=8), max_size=6)
 
 @given(arrivals)
 def test_any_order_split_and_duplication_gives_the_sums_of_the_distinct_records(blocks):
-    track = am.Track(2)
+    track = Track(2)
     deltas = [track.extend(np.array(b, int), np.array([value(t) for t in b]).reshape(-1, 2)) for b in blocks]
     found = add_moments(2, deltas)
     distinct = {t for b in blocks for t in b}
@@ -33,7 +34,7 @@ def test_any_order_split_and_duplication_gives_the_sums_of_the_distinct_records(
 
 @given(arrivals)
 def test_a_record_is_remembered_only_while_a_neighbour_is_missing(blocks):
-    track = am.Track(2)
+    track = Track(2)
     for b in blocks:
         track.extend(np.array(b, int), np.array([value(t) for t in b]).reshape(-1, 2))
     covered = {t for b in blocks for t in b}
@@ -45,9 +46,9 @@ def test_a_record_is_remembered_only_while_a_neighbour_is_missing(blocks):
 
 @given(st.lists(st.integers(0, 14), unique=True), st.integers(1, 5), st.randoms())
 def test_any_merge_tree_of_disjoint_tracks_gives_the_sums_of_all(times, parts, random):
-    tracks, total = [], am.Moments.zero(2)
+    tracks, total = [], Moments.zero(2)
     for part in range(parts):
-        track, mine = am.Track(2), times[part::parts]
+        track, mine = Track(2), times[part::parts]
         total += track.extend(np.array(mine, int), np.array([value(t) for t in mine]).reshape(-1, 2))
         tracks.append(track)
     while len(tracks) > 1:
@@ -61,7 +62,7 @@ def test_any_merge_tree_of_disjoint_tracks_gives_the_sums_of_all(times, parts, r
 
 
 def test_overlap_of_merged_tracks_is_counted():
-    a, b = am.Track(2), am.Track(2)
+    a, b = Track(2), Track(2)
     a.extend(np.array([1, 2, 3]), np.array([value(t) for t in (1, 2, 3)]))
     b.extend(np.array([3, 4, 9]), np.array([value(t) for t in (3, 4, 9)]))
     joined = a.merge(b)
@@ -71,15 +72,15 @@ def test_overlap_of_merged_tracks_is_counted():
 
 
 def test_weights_travel_with_open_records():
-    track, N = am.Track(2), 40.0
-    total = am.Moments.zero(2)
+    track, N = Track(2), 40.0
+    total = Moments.zero(2)
     for t in (0, 2, 1):
         total += track.extend(np.array([t]), value(t)[None], np.array([N]))
     assert_same_moments(total, moments(records(range(3)), 2, {0: N}))
 
 
 def test_in_order_records_cost_four_rows_however_many_there_are():
-    track = am.Track(2)
+    track = Track(2)
     for start in range(0, 3000, 100):
         times = np.arange(start, start + 100)
         track.extend(times, np.ones((100, 2)))
@@ -88,7 +89,7 @@ def test_in_order_records_cost_four_rows_however_many_there_are():
 
 
 def test_an_open_record_does_not_keep_its_block_alive():
-    track = am.Track(2)
+    track = Track(2)
     track.extend(np.arange(1000), np.ones((1000, 2)))
     assert all(row.values.base is None for row in track.open.values())
 
@@ -96,7 +97,7 @@ def test_an_open_record_does_not_keep_its_block_alive():
 def test_random_single_arrivals_cost_about_as_much_each_whatever_came_before():
     """Counts work, not seconds: each arrival touches a bounded number of open records."""
     rng = np.random.default_rng(0)
-    track, most = am.Track(1), 0
+    track, most = Track(1), 0
     for t in rng.permutation(10_000):
         block, _ = track.take(np.array([t]), np.ones((1, 1)))
         most = max(most, len(block.time))
@@ -116,7 +117,7 @@ def test_one_block_is_a_few_matrix_products_and_no_loop_over_records(monkeypatch
     monkeypatch.setattr(np, "searchsorted", counting)
     rng = np.random.default_rng(0)
     y = rng.poisson(10, (100_000, 10)).astype(float)
-    track = am.Track(10)
+    track = Track(10)
     found = track.extend(np.arange(100_000), y)
     assert found.pairs == 99_999
     assert calls <= 4
@@ -145,9 +146,9 @@ def test_steps_behave_like_a_set_of_integers(spans):
 )
 def test_malformed_blocks_are_refused(times, values, message):
     with pytest.raises(am.InputError, match=message):
-        am.Track(2).extend(np.array(times), np.array(values))
+        Track(2).extend(np.array(times), np.array(values))
 
 
 def test_tracks_of_other_states_do_not_merge():
     with pytest.raises(am.InputError, match="3 states cannot join one of 2"):
-        am.Track(2).merge(am.Track(3))
+        Track(2).merge(Track(3))

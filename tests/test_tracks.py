@@ -6,7 +6,9 @@ from oracle import assert_same_moments
 
 import aggmc_beam as am
 from aggmc_beam.digest import add_moments
+from aggmc_beam.moments import Moments
 from aggmc_beam.pairing import block_moments
+from aggmc_beam.track import Track
 from aggmc_beam.tracks import Tracks
 
 RECORDS = st.lists(st.tuples(st.integers(0, 3), st.integers(-4, 9)), max_size=40)
@@ -20,10 +22,10 @@ def rows(records, seed=0):
 def one_by_one(blocks):
     """The same records through one Track per realization."""
     tracks = {}
-    total, duplicates = am.Moments.zero(2), 0
+    total, duplicates = Moments.zero(2), 0
     for key, time, values in blocks:
         for k in np.unique(key):
-            m = tracks.setdefault(k, am.Track(2)).extend(time[key == k], values[key == k])
+            m = tracks.setdefault(k, Track(2)).extend(time[key == k], values[key == k])
             total, duplicates = total + m, duplicates + m.counts.duplicates
     return total, duplicates, tracks
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from aggmc_beam.celldata import Data
-from aggmc_beam.digest import Digest
 from aggmc_beam.estimators.registry import FREE
 from aggmc_beam.estimators.simplex import project_rows
 from aggmc_beam.fitting import Fit, Settings
 from aggmc_beam.noise import Exact, Noise, noise_from_dict
 from aggmc_beam.paper.grid import Cell
 from aggmc_beam.simulation import random_chain, simulate, stationary_distribution
+from aggmc_beam.sums.sums import Sums
 
 #: States with a smaller stationary share are called rare, as in the regular ensemble.
 RARE = 0.01
@@ -81,9 +82,10 @@ def estimates(y: np.ndarray, noise: Noise, N: int, names: Sequence[str]) -> dict
 
     Rows of states that were never left, of which no estimator can know, are the mean shares.
     """
-    digest = Digest.of(y)
-    fit = Fit(digest, Settings(noise, float(N)))
-    data = Data(fit, digest.by_replicate(digest.cells), dict(digest.profiles))
+    sums = Sums.of(y)
+    fit = Fit(sums, Settings(noise, float(N)))
+    profiles: dict[int, Any] = dict(sums.profiles)
+    data = Data(fit, sums.by_replicate(sums.cells), profiles)
     x = data.x.restricted(data.seen.anywhere)
     found = {name: data.seen.embed(FREE[name](x)) if name in FREE else data.point().P for name in names}
     return {name: np.where(np.isnan(P).any(1, keepdims=True), data.x.mu, P) for name, P in found.items()}

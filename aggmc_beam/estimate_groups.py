@@ -1,0 +1,79 @@
+"""Estimates of the groups of a state: the step from sums to answers, the same for every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from aggmc_beam.chain import as_chain
+from aggmc_beam.config.special import chain_to_plain
+from aggmc_beam.errors import InputError
+from aggmc_beam.fitting import Settings, estimate_digest
+from aggmc_beam.noise import Exact
+from aggmc_beam.resolve import Mapped
+from aggmc_beam.result import Estimate, Estimates
+from aggmc_beam.sums.records import Group
+from aggmc_beam.sums.state import AggregationState
+from aggmc_beam.sums.sums import Sums
+
+
+def estimate_only_group(state: AggregationState, settings: Settings) -> Estimate | Estimates:
+    """The estimate of a state that has one group."""
+    if len(state.groups) != 1:
+        raise InputError(
+            f"the file holds {len(state.groups)} groups; `aggmc moments estimate` estimates each of them"
+        )
+    return estimate_group(state, 0, settings)
+
+
+def estimate_groups(
+    state: AggregationState, settings: Settings
+) -> Iterator[tuple[Group, Estimate | Estimates | InputError]]:
+    """The estimate of each group, or why there is none."""
+    for group, name in enumerate(state.groups):
+        try:
+            yield name, estimate_group(state, group, settings)
+        except InputError as error:
+            yield name, error
+
+
+def estimate_group(state: AggregationState, group: int, settings: Settings) -> Estimate | Estimates:
+    """The estimate of a group, given by number."""
+    return estimate_digest(*group_sums(state, group, settings))
+
+
+def group_sums(state: AggregationState, group: int, settings: Settings) -> tuple[Sums, Settings]:
+    """The sums of a group, and the settings with what the state knows of them: populations that it knows need not
+    be given."""
+    sums, spec = state.sums.of_group(group), state.spec
+    noise, population, weighted = settings.noise, settings.population, False
+    chain = chain_to_plain(as_chain(settings.chain))
+    if as_chain(settings.chain) is not spec.chain and chain not in (chain_to_plain(spec.chain), "stationary"):
+        raise InputError(
+            f"the sums were kept for chain {chain_to_plain(spec.chain)}; estimate with that, or with stationary"
+        )
+    if spec.undone is not None:
+        if noise != spec.undone:
+            raise InputError(f"the sums hold for the noise {spec.undone} only; run over the data for another")
+        start, steps = state.span(group)
+        noise = Mapped(noise, steps, start)
+    N = state.population_of(group)
+    if N is not None and len(N):
+        if population != "estimate":
+            raise InputError("populations were given for each realization; another cannot be set")
+        population = float(N.mean())
+        sums, weighted = _as_shares_of(sums, N, state.of_shares)
+    if settings.open_population and isinstance(noise, Exact) and population == "estimate":
+        population = float(sums.total.lag0.left.sum())
+    known = replace(settings, noise=noise, population=population, weighted=weighted, states=spec.states)
+    return sums, known
+
+
+def _as_shares_of(sums: Sums, N: np.ndarray, of_shares: bool) -> tuple[Sums, bool]:
+    """Sums of a group whose realizations have populations N, as counts if all have the same; whether they are of
+    shares."""
+    if not of_shares or np.ptp(N) > 0:
+        return sums, of_shares
+    return sums.as_counts(float(N[0])), False

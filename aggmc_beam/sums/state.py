@@ -1,0 +1,388 @@
+"""AggregationState: records in, sums out; the accumulator of every engine.
+
+Blocks of records may come in any order, repeat each other and be merged from parts. Each (realization, time) is
+counted once within a state, pairs are formed over the borders of blocks, and every row that came is used, a
+duplicate, or refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from aggmc_beam.chain import Chain
+from aggmc_beam.config.special import chain_to_plain
+from aggmc_beam.errors import InputError
+from aggmc_beam.moments import Counts
+from aggmc_beam.noise import Exact, Noise
+from aggmc_beam.prepare import undo_noise
+from aggmc_beam.records import Clock
+from aggmc_beam.sums.jackknife import Extent, Replicates
+from aggmc_beam.sums.kernel import find_pairs
+from aggmc_beam.sums.records import Group, Records, realization_numbers
+from aggmc_beam.sums.sums import Sums
+from aggmc_beam.sums.tracks import Tracks
+
+#: How a realization's population is known: not at all or one for all, from a column, or by its total.
+ONE, COLUMN, TOTALS = POPULATIONS = "one", "column", "totals"
+
+
+@dataclass(frozen=True)
+class SumSpec:
+    """All that sums depend on; what a running job, or a run that goes on from saved sums, may not change.
+
+    `populations` tells how those of realizations are known. `undo` tells whether the mean of `noise` is undone
+    on each record. `population` is the one of all realizations, if it is known.
+    """
+
+    states: tuple[str, ...]
+    chain: Chain
+    noise: Noise = field(default_factory=Exact)
+    populations: str = ONE
+    undo: bool = False
+    population: float | None = None
+    clock: Clock = field(default_factory=Clock)
+    group_by: tuple[str, ...] = ()
+    replicates: int | None = None
+    block: int | None = None
+
+    @classmethod
+    def plan(
+        cls,
+        states: tuple[str, ...],
+        chain: Chain,
+        noise: Noise,
+        population: float | str | None = None,
+        has_populations: bool = False,
+        is_open: bool = False,
+        clock: Clock | None = None,
+        group_by: tuple[str, ...] = (),
+        replicates: int | None = None,
+        block: int | None = None,
+    ) -> SumSpec:
+        """The spec of a run: `population` is N of every realization, unless it is "estimate" or records have
+        their own (`has_populations`). The totals of exact counts tell it, unless individuals enter and leave
+        (`is_open`)."""
+        N = float(population) if isinstance(population, int | float) else None
+        populations = ONE
+        if has_populations:
+            populations = COLUMN
+        elif N is None and isinstance(noise, Exact) and not is_open:
+            populations = TOTALS
+        if noise.is_known:
+            noise.at(0).matrix(len(states))  # raises if the model does not fit the number of states
+        undo = noise.varies
+        if populations != ONE and noise.is_known and not noise.varies:  # shares would distort an offset
+            undo = bool((noise.offset(len(states)) != 0).any())
+        return cls(states, chain, noise, populations, undo, None if is_open else N, clock or Clock(), group_by,
+                   replicates, block)  # fmt: skip
+
+    @property
+    def undone(self) -> Noise | None:
+        """The noise whose mean was undone on each record, if any."""
+        return self.noise if self.undo else None
+
+    def check_joins(self, other: SumSpec, what: str) -> None:
+        """`InputError` unless sums of the other can be added to these."""
+        differences = {
+            "states": (list(self.states), list(other.states)),
+            "the columns of groups": (list(self.group_by), list(other.group_by)),
+            "the chain": (chain_to_plain(self.chain), chain_to_plain(other.chain)),
+            "the time step": (self.clock, other.clock),
+            "how populations are known": (self.populations, other.populations),
+            "the noise that changes with time": (self.undone, other.undone),
+        }
+        for name, (a, b) in differences.items():
+            if a != b:
+                raise InputError(f"{what} cannot be joined: {name} differ ({a} and {b})")
+
+
+@dataclass(frozen=True)
+class Added:
+    """What became of a block: positions of records that were dropped as repeated, of those among them that are
+    known to differ from the record that was kept, and the reasons of those that were refused."""
+
+    repeated: np.ndarray
+    conflicting: np.ndarray
+    refused: Mapping[int, str]
+
+
+class AggregationState:
+    """The sums of all groups so far, and what their realizations must remember.
+
+    >>> import aggmc_beam as am
+    >>> from aggmc_beam.chain import Stationary
+    >>> y, _ = am.simulate(states=2, steps=6, realizations=3, seed=1)
+    >>> state = AggregationState(SumSpec(("in", "out"), Stationary()))
+    >>> block = Records.of_array(y)
+    >>> len(state.add(block).repeated), len(state.add(block).repeated)
+    (0, 18)
+    >>> state.sums.total.records, state.sums.total.counts.duplicates
+    (18, 18)
+    """
+
+    def __init__(self, spec: SumSpec) -> None:
+        S = len(spec.states)
+        self.spec = spec
+        self.groups: list[Group] = []
+        self.rules: list[Replicates] = []
+        self.names = np.zeros(0, np.int64)
+        self.group_of = np.zeros(0, np.int64)
+        self.numbers = np.zeros(0, np.int64)
+        self.population = np.zeros(0)
+        self.sums, self.tracks = Sums.zero(S), Tracks.empty(S)
+        self.of_shares = False
+        self._group_at: dict[Group, int] = {}
+        self._key_at: dict[tuple[int, str], int] | None = None
+
+    @property
+    def records(self) -> int:
+        return int(self.sums.number[:, 0].sum())
+
+    def expect(self, extents: Mapping[Group, Extent]) -> None:
+        """Make the jackknife rules of groups before their records come, where these come in several blocks."""
+        for group, extent in extents.items():
+            self._add_group(group, extent)
+
+    def add(self, records: Records) -> Added:
+        """Add a block."""
+        none = np.zeros(0, np.int64)
+        if any(group not in self._group_at for group in records.groups):
+            self.expect(records.extents())
+        if not len(records):
+            return Added(none, none, {})
+        key = self._keys(records)[records.realization]
+        N, refused = self._populations(records, key)
+        at = None
+        if refused:
+            at = np.setdiff1d(np.arange(len(records)), np.fromiter(refused, np.int64))
+            records, key, N = records.take(at), key[at], None if N is None else N[at]
+        values, weight = records.counts, None
+        if self.spec.undo:
+            values = undo_noise(np.asarray(values, np.float64), records.time, self.spec.noise)
+        if N is not None and (self.of_shares or not self._is_one_population()):
+            self._use_shares()
+            values, weight = values / N[:, None], N
+        taken = self.tracks.take(key, records.time, values, weight)
+        group = self.group_of[taken.key]
+        pairs = find_pairs(taken.key, taken.time, taken.settled)
+        self.sums = self.sums + Sums.of_rows(
+            taken.values, taken.time, taken.key, pairs, group, self.spec.chain,
+            self._replicates(taken.key, taken.time, group), taken.weight, taken.firsts,
+        )  # fmt: skip
+        self._count(self.group_of[key[taken.repeated]], "duplicates")
+        if at is None:
+            return Added(taken.repeated, taken.conflicting, refused)
+        return Added(at[taken.repeated], at[taken.conflicting], refused)
+
+    def count(self, group: Group, **counts: int) -> None:
+        """Add to what was met of a group, such as rejected=3."""
+        if group in self._group_at:
+            self.sums = self.sums.counted(Counts(**counts), self._group_at[group])
+
+    def __add__(self, other: AggregationState) -> AggregationState:
+        """The state of the records of both, with the pairs between them. Steps that both hold were summed twice,
+        and are counted as overlaps."""
+        self.spec.check_joins(other.spec, "these sums")
+        if not len(other.names):
+            return self
+        if not len(self.names):
+            return other
+        both = self.copy()
+        numbers = np.array(
+            [both._add_group(g, None, r) for g, r in zip(other.groups, other.rules, strict=True)]
+        )
+        keys = both._add_names(other.names, numbers[other.group_of], other.numbers)
+        both._know(keys, other.population)
+        if both.of_shares or other.of_shares or not both._is_one_population():
+            both._use_shares()
+            other = other.copy()
+            other._use_shares()
+        between = both.tracks.merge(other.tracks.renumbered(keys))
+        pairs = find_pairs(between.key, between.time, between.settled)
+        group = both.group_of[between.key]
+        weight = between.weight if both.of_shares else None
+        between_sums = Sums.of_rows(
+            between.values, between.time, between.key, pairs, group, both.spec.chain,
+            both._replicates(between.key, between.time, group), weight, np.zeros(0, np.int64),
+        )  # fmt: skip
+        both.sums = both.sums + other.sums.renumbered(numbers) + between_sums
+        first = int(both.group_of[0])
+        both.sums = both.sums.counted(Counts(realizations=-between.shared, overlaps=between.overlaps), first)
+        return both
+
+    def index_groups(self) -> None:
+        """Find groups by name, after they were set."""
+        self._group_at, self._key_at = {group: g for g, group in enumerate(self.groups)}, None
+
+    def to_bytes(self, deflate: bool = True) -> bytes:
+        """Bytes that `from_bytes` turns back into an equal state; quicker and larger without `deflate`."""
+        from aggmc_beam.sums.run_file import state_to_bytes
+
+        return state_to_bytes(self, deflate)
+
+    @classmethod
+    def from_bytes(cls, data: bytes | memoryview, source: str = "these bytes") -> AggregationState:
+        from aggmc_beam.sums.run_file import state_from_bytes
+
+        return state_from_bytes(data, source)
+
+    def copy(self) -> AggregationState:
+        """One that is not changed with this one."""
+        found = AggregationState(self.spec)
+        vars(found).update(vars(self))
+        found.groups, found.rules = list(self.groups), list(self.rules)
+        found._group_at, found._key_at = dict(self._group_at), None
+        found.tracks = replace(self.tracks)
+        return found
+
+    def span(self, group: int | None = None) -> tuple[int, int]:
+        """First step of a group, or of all, and the number of steps from there to the last."""
+        at = slice(None) if group is None else self.group_of[self.tracks.key] == group
+        start, stop = self.tracks.start[at], self.tracks.stop[at]
+        if not len(start):
+            return 0, 1
+        return int(start.min()), int(stop.max() - start.min()) + 1
+
+    def _add_group(self, group: Group, extent: Extent | None, rule: Replicates | None = None) -> int:
+        at = self._group_at.get(group)
+        if at is None:
+            at = self._group_at[group] = len(self.groups)
+            self.groups.append(group)
+            spec = self.spec
+            if rule is None:
+                assert extent is not None
+                rule = Replicates.for_group(spec.chain, len(spec.states), extent, spec.replicates, spec.block)
+            self.rules.append(rule)
+        return at
+
+    def _keys(self, records: Records) -> np.ndarray:
+        """The key of each realization of a block."""
+        numbers = np.array([self._group_at.get(g, -1) for g in records.groups], np.int64)
+        return self._add_names(records.names, numbers[records.group_of], realization_numbers(records.names))
+
+    def _add_names(self, names: np.ndarray, group: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        """The keys of realizations, new ones being added."""
+        if not len(self.names):
+            self.names, self.group_of, self.numbers = names, group, numbers
+            self.population = np.full(len(names), np.nan)
+            return np.arange(len(names))
+        if names is self.names and group is self.group_of:
+            return np.arange(len(names))
+        if self._key_at is None:
+            known = zip(self.group_of.tolist(), map(str, self.names.tolist()), strict=True)
+            self._key_at = {place: k for k, place in enumerate(known)}
+        size = len(self.names)
+        at = self._key_at
+        places = zip(group.tolist(), map(str, names.tolist()), strict=True)
+        keys = np.array([at.setdefault(place, len(at)) for place in places], np.int64)
+        fresh = np.flatnonzero(keys >= size)
+        if len(fresh):
+            same = self.names.dtype.kind == names.dtype.kind == "i"
+            kind: Any = np.int64 if same else object
+            parts = [list(map(str, a.tolist())) if not same else a for a in (self.names, names[fresh])]
+            self.names = np.concatenate([np.asarray(part, kind) for part in parts])
+            self.group_of = np.concatenate([self.group_of, group[fresh]])
+            self.numbers = np.concatenate([self.numbers, numbers[fresh]])
+            self.population = np.concatenate([self.population, np.full(len(fresh), np.nan)])
+        return keys
+
+    def _know(self, keys: np.ndarray, population: np.ndarray) -> None:
+        """The populations of realizations, unless they are known."""
+        known = self.population.copy()
+        known[keys] = np.where(np.isnan(known[keys]), population, known[keys])
+        self.population = known
+
+    def _is_one_population(self) -> bool:
+        known = self.population[~np.isnan(self.population)]
+        return bool(len(known) == 0 or (known == known[0]).all())
+
+    def _use_shares(self) -> None:
+        """Let sums be of shares, weighted by population, from now on: as long as all realizations have the same,
+        they are of counts, which are whole numbers."""
+        if self.of_shares:
+            return
+        self.of_shares = True
+        if len(self.tracks.key):
+            N = float(self.population[self.tracks.key[0]])
+            self.sums = self.sums.as_shares(N)
+            self.tracks = replace(
+                self.tracks,
+                open_values=self.tracks.open_values / N,
+                open_weight=np.full(len(self.tracks.open_weight), N),
+            )
+
+    def _replicates(self, key: np.ndarray, time: np.ndarray, group: np.ndarray) -> np.ndarray:
+        number = self.numbers[key]
+        if len(self.rules) == 1:
+            return self.rules[0].labels(number, time)
+        rules = np.array([(r.groups, r.per_key, r.span, r.start) for r in self.rules], np.int64)[group]
+        groups, per_key, span, start = rules.T
+        block = np.where(per_key == 1, 0, (time - start) * per_key // span)
+        return np.asarray((number * per_key + block) % groups)
+
+    def _count(self, groups: np.ndarray, what: str) -> None:
+        for group, number in zip(*np.unique(groups, return_counts=True), strict=True):
+            self.sums = self.sums.counted(Counts(**{what: int(number)}), int(group))
+
+    def population_of(self, group: int) -> np.ndarray | None:
+        """The known populations of a group's realizations; None if all have one that the spec tells."""
+        if self.spec.populations == ONE:
+            return None
+        N = self.population[self.group_of == group]
+        return np.asarray(N[~np.isnan(N)])
+
+    def _populations(self, records: Records, key: np.ndarray) -> tuple[np.ndarray | None, dict[int, str]]:
+        """The population of each record, and the records that contradict it, with reasons."""
+        spec, is_exact = self.spec, isinstance(self.spec.noise, Exact)
+        if spec.populations == ONE:
+            if spec.population is not None and is_exact:
+                self._check_totals(records, spec.population)
+            return None, {}
+        found = records.counts.sum(1, dtype=np.float64) if spec.populations == TOTALS else records.population
+        assert found is not None
+        fresh, first = np.unique(key, return_index=True)
+        self._know(fresh, found[first])
+        expected = self.population[key]
+        same = np.isclose(found, expected, rtol=1e-9, atol=0)
+        if spec.populations == TOTALS:
+            self._check_closed(records, found, expected, same)
+            return expected, {}
+        if is_exact:
+            self._check_totals(records, expected)
+        names = records.names[records.realization]
+        return expected, {
+            int(at): f"population {found[at]:g} differs from {expected[at]:g}, given before for realization "
+            f"{str(names[at])!r}"
+            for at in np.flatnonzero(~same)
+        }
+
+    def _check_closed(
+        self, records: Records, total: np.ndarray, expected: np.ndarray, same: np.ndarray
+    ) -> None:
+        wrong = np.flatnonzero(~same | (total <= 0))
+        if len(wrong):
+            at = wrong[0]
+            raise InputError(
+                "the totals of exact counts change with time, so the population is not closed or the counts "
+                f"are noisy; name the noise model or give the population ({self._place(records, at)}: "
+                f"{total[at]:g}, before {expected[at]:g})"
+            )
+
+    def _check_totals(self, records: Records, population: np.ndarray | float) -> None:
+        totals = records.counts.sum(1, dtype=np.float64)
+        excess = np.flatnonzero(totals > population * (1 + 1e-9))
+        if len(excess):
+            at = excess[0]
+            N = np.broadcast_to(population, totals.shape)[at]
+            raise InputError(
+                f"{self._place(records, at)} counts {totals[at]:g} individuals, more than the population {N:g}; "
+                "correct the population, or name the noise model if the counts are noisy"
+            )
+
+    def _place(self, records: Records, at: Any) -> str:
+        name = str(records.names[records.realization[at]])
+        return f"realization {name!r}, time {self.spec.clock.label(int(records.time[at]))}"
