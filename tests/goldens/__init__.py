@@ -1,0 +1,1 @@
+"""Answers of the product through its public doors, kept to compare later code with."""

@@ -1,0 +1,46 @@
+"""Through its public doors the product gives what it gave when goldens were recorded.
+
+A change that is wanted is recorded anew, see `record.py`, and the difference is looked at in the commit.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+
+from .cases import TABLE, all_cases
+from .combinations import VALUES, read_table
+from .compare import difference
+from .record import PARTS, expected, record_of
+
+CASES = all_cases()
+
+
+@cache
+def recorded(part: str) -> dict[str, Any]:
+    return expected(part)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
+def test_the_answer_is_what_it_was(case):
+    found = record_of(case)
+    for part, digits in PARTS.items():
+        near = max(case.tolerance, 10.0 ** (3 - digits))
+        differs = difference(found[part], recorded(part).get(case.id, {}), near)
+        assert differs is None, f"{part}: {differs}"
+
+
+def test_no_golden_is_left_of_a_case_that_is_gone():
+    names = {case.id for case in CASES}
+    for part in PARTS:
+        assert recorded(part).keys() <= names
+
+
+def test_every_value_of_every_column_is_in_a_combination():
+    found = read_table(TABLE.read_text(encoding="utf-8"))
+    for column, values in VALUES.items():
+        assert {getattr(c, column) for c in found} == set(values)
+    assert all(c.possible for c in found)
