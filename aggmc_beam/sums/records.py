@@ -67,28 +67,44 @@ class Records:
         """[n]: the group of each record, by number."""
         return np.asarray(self.group_of[self.realization])
 
+    def without_unused_names(self) -> Records:
+        """Without realizations and groups that have no record."""
+        names = np.bincount(self.realization, minlength=len(self.names)) > 0
+        groups = np.bincount(self.group_of[names], minlength=len(self.groups)) > 0
+        if names.all() and groups.all():
+            return self
+        return replace(
+            self,
+            realization=(np.cumsum(names) - 1)[self.realization],
+            names=self.names[names],
+            group_of=(np.cumsum(groups) - 1)[self.group_of[names]],
+            groups=tuple(group for group, used in zip(self.groups, groups.tolist(), strict=True) if used),
+        )
+
     def extents(self) -> dict[Group, Extent]:
-        """How much each group holds."""
-        if not len(self):
-            return {}
-        met = np.bincount(self.realization, minlength=len(self.names)) > 0
-        number = np.bincount(self.group_of[met], minlength=len(self.groups))
-        if len(self.groups) == 1:
-            only = Extent(
-                min(int(number[0]), FEW_REALIZATIONS), len(self), int(self.time.min()), int(self.time.max())
-            )
-            return {self.groups[0]: only}
-        group = self.group
-        records = np.bincount(group, minlength=len(self.groups))
-        first = np.full(len(self.groups), np.iinfo(np.int64).max)
-        last = np.full(len(self.groups), np.iinfo(np.int64).min)
-        np.minimum.at(first, group, self.time)
-        np.maximum.at(last, group, self.time)
-        return {
-            name: Extent(min(int(number[g]), FEW_REALIZATIONS), int(records[g]), int(first[g]), int(last[g]))
-            for g, name in enumerate(self.groups)
-            if records[g]
-        }
+        """How much each group holds, if no record is repeated."""
+        found = extents_of(self.realization, self.time, self.group)
+        return {self.groups[g]: extent for g, extent in found.items()}
+
+
+def extents_of(key: np.ndarray, time: np.ndarray, group: np.ndarray) -> dict[int, Extent]:
+    """How much each group holds of records (key, time), by number."""
+    if not len(key):
+        return {}
+    size = int(group.max()) + 1
+    records = np.bincount(group, minlength=size)
+    met = np.zeros(int(key.max()) + 1, np.int64) - 1
+    met[key] = group
+    realizations = np.minimum(np.bincount(met[met >= 0], minlength=size), FEW_REALIZATIONS)
+    if size == 1:
+        first, last = np.array([time.min()]), np.array([time.max()])
+    else:
+        first = np.full(size, np.iinfo(np.int64).max)
+        last = np.full(size, np.iinfo(np.int64).min)
+        np.minimum.at(first, group, time)
+        np.maximum.at(last, group, time)
+    numbers = zip(realizations.tolist(), records.tolist(), first.tolist(), last.tolist(), strict=True)
+    return {g: Extent(*row) for g, row in enumerate(numbers) if row[1]}
 
 
 def joined_records(parts: Sequence[Records]) -> Records:

@@ -244,7 +244,7 @@ def _spec(meta: dict[str, Any]) -> SumSpec:
 
 
 def _rule(row: list[int]) -> Replicates:
-    if min(row[:3]) < 1 or max(map(abs, row)) >= _LARGEST:
+    if row[0] < 0 or min(row[1:3]) < 1 or max(map(abs, row)) >= _LARGEST:
         raise InputError("its jackknife groups are not those of any data")
     return Replicates(*row)
 

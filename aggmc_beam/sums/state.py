@@ -22,12 +22,14 @@ from aggmc_beam.prepare import undo_noise
 from aggmc_beam.records import Clock
 from aggmc_beam.sums.jackknife import Extent, Replicates
 from aggmc_beam.sums.kernel import find_pairs
-from aggmc_beam.sums.records import Group, Records, realization_numbers
+from aggmc_beam.sums.records import Group, Records, extents_of, realization_numbers
 from aggmc_beam.sums.sums import Sums
-from aggmc_beam.sums.tracks import Tracks
+from aggmc_beam.sums.tracks import Taken, Tracks
 
 #: How a realization's population is known: not at all or one for all, from a column, or by its total.
 ONE, COLUMN, TOTALS = POPULATIONS = "one", "column", "totals"
+#: The rule of a group without records.
+_NO_RULE = Replicates(0)
 
 
 @dataclass(frozen=True)
@@ -150,10 +152,9 @@ class AggregationState:
     def add(self, records: Records) -> Added:
         """Add a block."""
         none = np.zeros(0, np.int64)
-        if any(group not in self._group_at for group in records.groups):
-            self.expect(records.extents())
         if not len(records):
             return Added(none, none, {})
+        records = records.without_unused_names()
         key = self._keys(records)[records.realization]
         N, refused = self._populations(records, key)
         at = None
@@ -168,6 +169,7 @@ class AggregationState:
             values, weight = values / N[:, None], N
         taken = self.tracks.take(key, records.time, values, weight)
         group = self.group_of[taken.key]
+        self._make_rules(taken, group)
         pairs = find_pairs(taken.key, taken.time, taken.settled)
         self.sums = self.sums + Sums.of_rows(
             taken.values, taken.time, taken.key, pairs, group, self.spec.chain,
@@ -192,9 +194,9 @@ class AggregationState:
         if not len(self.names):
             return other
         both = self.copy()
-        numbers = np.array(
-            [both._add_group(g, None, r) for g, r in zip(other.groups, other.rules, strict=True)]
-        )
+        numbers = np.array([both._add_group(group) for group in other.groups], np.int64)
+        for g, rule in zip(numbers.tolist(), other.rules, strict=True):
+            both.rules[g] = rule if both.rules[g] == _NO_RULE else both.rules[g]
         keys = both._add_names(other.names, numbers[other.group_of], other.numbers)
         both._know(keys, other.population)
         if both.of_shares or other.of_shares or not both._is_one_population():
@@ -247,21 +249,29 @@ class AggregationState:
             return 0, 1
         return int(start.min()), int(stop.max() - start.min()) + 1
 
-    def _add_group(self, group: Group, extent: Extent | None, rule: Replicates | None = None) -> int:
+    def _add_group(self, group: Group, extent: Extent | None = None) -> int:
+        """The number of a group. Without an extent its rule is made when its first records are added."""
         at = self._group_at.get(group)
         if at is None:
             at = self._group_at[group] = len(self.groups)
             self.groups.append(group)
+            self.rules.append(_NO_RULE)
+        if extent is not None and self.rules[at] == _NO_RULE:
             spec = self.spec
-            if rule is None:
-                assert extent is not None
-                rule = Replicates.for_group(spec.chain, len(spec.states), extent, spec.replicates, spec.block)
-            self.rules.append(rule)
+            self.rules[at] = Replicates.for_group(
+                spec.chain, len(spec.states), extent, spec.replicates, spec.block
+            )
         return at
+
+    def _make_rules(self, taken: Taken, group: np.ndarray) -> None:
+        """The jackknife rules of groups that had no records before."""
+        if any(rule == _NO_RULE for rule in self.rules):
+            for number, extent in extents_of(taken.key, taken.time, group).items():
+                self._add_group(self.groups[number], extent)
 
     def _keys(self, records: Records) -> np.ndarray:
         """The key of each realization of a block."""
-        numbers = np.array([self._group_at.get(g, -1) for g in records.groups], np.int64)
+        numbers = np.array([self._add_group(group) for group in records.groups], np.int64)
         return self._add_names(records.names, numbers[records.group_of], realization_numbers(records.names))
 
     def _add_names(self, names: np.ndarray, group: np.ndarray, numbers: np.ndarray) -> np.ndarray:
