@@ -20,14 +20,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-#: Rows of a segment, and rows of all segments multiplied at once: these stay in a core's cache.
-SEGMENT, STACK = 512, 1 << 14
-#: Single precision holds whole numbers up to this; sums of squares below it are exact.
-SINGLE = 2.0**24
-#: Rows from which the centres are found.
-SAMPLE = 1 << 15
-#: Segments shorter than this are not worth single precision.
-SHORTEST = 64
+from aggmc_beam.sums.centred import Centred
+
+#: Rows of all segments that are multiplied at once: with their neighbours they stay in a core's cache.
+STACK = 1 << 13
 
 
 class Pairs(NamedTuple):
@@ -52,19 +48,21 @@ class LabelSums(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """Segments as rows [B, m] of a table, n where there is none, with their labels [B], which are `distinct`
-    or not."""
+    """Segments as rows [B, m] of a table, n where there is none, with their labels [B], which are sorted, and
+    `distinct` or not."""
 
     label: np.ndarray
     rows: np.ndarray
     distinct: bool
 
-    def add_to(self, total: np.ndarray, found: np.ndarray, sign: int = 1) -> None:
-        """Add what was found for each segment [B, ...] to the totals of labels [L, ...]."""
+    def by_label(self, found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Labels, each once, and the sums of what was found for their segments [B, ...]."""
         if self.distinct:
-            total[self.label] += found if sign > 0 else -found
-        else:
-            np.add.at(total, self.label, found if sign > 0 else -found)
+            return self.label, found
+        starts = np.flatnonzero(np.diff(self.label, prepend=-1))
+        if len(starts) == len(self.label):
+            return self.label, found
+        return self.label[starts], np.add.reduceat(found, starts, dtype=np.float64)
 
 
 def find_pairs(key: np.ndarray, time: np.ndarray, settled: np.ndarray | None = None) -> Pairs:
@@ -92,102 +90,54 @@ def find_pairs(key: np.ndarray, time: np.ndarray, settled: np.ndarray | None = N
 
 
 def sum_records(
-    values: np.ndarray,
+    table: Centred,
     pairs: Pairs,
     label: np.ndarray,
     group_of: np.ndarray,
     weight: np.ndarray | None = None,
 ) -> LabelSums:
-    """The sums of rows `values` [n, S] for each label. `label` [n] lies in 0 .. L - 1, `group_of` [L] tells
-    the labels that share a centre, `weight` [n] is 1 unless given."""
-    n, S = values.shape
-    L = len(group_of)
-    has1, has2 = pairs.next1 < n, pairs.next2 < n
-    new = np.ones(n, bool) if pairs.new is None else pairs.new
-    number = np.stack([_tally(label, L, mask) for mask in (new, has1, has2)], 1).astype(np.int64)
-    weights = number.astype(np.float64)
-    inverse = weights[:, 0].copy()
-    if weight is not None:
-        weights = np.stack([_tally(label, L, mask, weight) for mask in (new, has1, has2)], 1)
-        inverse = _tally(label, L, new, 1.0 / weight)
-    whole = values.dtype.kind in "iu" and weight is None
-    centre = _centres(values, group_of[label], int(group_of.max(initial=-1)) + 1, rounded=weight is None)
-    table, rows = _table(values, centre, group_of[label], has1, has2, weight, whole)
+    """The sums of the rows of a table for each label. `label` [n] lies in 0 .. L - 1, `group_of` [L] tells the
+    group of a label, `weight` [n] is 1 unless given."""
+    n, S, L = len(label), table.states, len(group_of)
+    number, weights, inverse = _numbers(pairs, label, L, weight)
     ends, product = np.zeros((L, 5, S)), np.zeros((L, 4, S, S))
-    follow1, follow2 = np.append(pairs.next1, n), np.append(pairs.next2, n)
+    # A row, the one a step later and the one two steps later, side by side.
+    triple = np.column_stack([np.arange(n), pairs.next1, pairs.next2])
+    triple = np.concatenate([triple, np.full((1, 3), n)])
     heavy = None if weight is None else np.append(weight, 0.0)
-    for stack in _segments(label, L, rows):
-        left = table[stack.rows]
-        turned = _turned(left, heavy, stack.rows)
-        gram, lag1, lag2 = (
-            np.matmul(turned, table[i][..., :S] if i is not stack.rows else left[..., :S])
-            for i in (stack.rows, follow1[stack.rows], follow2[stack.rows])
-        )
-        for lag, found in enumerate((gram, lag1, lag2)):
-            stack.add_to(product[:, lag], found[:, :S])
-        sums = gram[:, S], gram[:, S + 1], lag1[:, S], gram[:, S + 2], lag2[:, S]
-        for kind, found in enumerate(sums):
-            stack.add_to(ends[:, kind], found)
-    _correct(product, ends, table, label, heavy, new, has1, rows)
-    return LabelSums(centre[group_of], number, weights, inverse, ends, product)
+    for stack in _segments(label, L, table.segment):
+        right = table.rows[triple[stack.rows]]
+        left = right[:, :, 0]
+        found = np.matmul(_turned(left, heavy, stack.rows), right.reshape(*stack.rows.shape, -1))
+        labels, found = stack.by_label(found)
+        found = found.reshape(len(labels), S + 3, 3, S + 3)
+        for lag in range(3):
+            product[labels, lag] += found[:, :S, lag, :S]
+        for kind, (row, lag) in enumerate(((S, 0), (S + 1, 0), (S, 1), (S + 2, 0), (S, 2))):
+            ends[labels, kind] += found[:, row, lag, :S]
+    _correct(product, ends, table, label, heavy, pairs)
+    return LabelSums(table.centre[group_of], number, weights, inverse, ends, product)
 
 
-def _tally(label: np.ndarray, L: int, mask: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
-    if mask.all():
+def _numbers(
+    pairs: Pairs, label: np.ndarray, L: int, weight: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Numbers and weights [L, 3] of records and of pairs at lags 1 and 2, and sums of 1/w over records."""
+    n = len(label)
+    masks = pairs.new, pairs.next1 < n, pairs.next2 < n
+    number = np.stack([_tally(label, L, mask) for mask in masks], 1).astype(np.int64)
+    if weight is None:
+        return number, number.astype(np.float64), number[:, 0].astype(np.float64)
+    weights = np.stack([_tally(label, L, mask, weight) for mask in masks], 1)
+    return number, weights, _tally(label, L, pairs.new, 1.0 / weight)
+
+
+def _tally(
+    label: np.ndarray, L: int, mask: np.ndarray | None, weight: np.ndarray | None = None
+) -> np.ndarray:
+    if mask is None:
         return np.bincount(label, weight, L)
     return np.bincount(label[mask], None if weight is None else weight[mask], L)
-
-
-def _centres(values: np.ndarray, group: np.ndarray, groups: int, rounded: bool) -> np.ndarray:
-    """[groups, S]: about the mean of some rows of each group, so that no digits are lost to large counts.
-
-    Whole numbers stay whole about a whole centre, and their sums exact.
-    """
-    n, S = values.shape
-    # The first row of a group stands for it where no row of the sample is its own.
-    rows = np.concatenate([np.arange(0, n, max(1, n // SAMPLE)), _first_rows(group, groups)])
-    found = np.zeros((groups, S))
-    size = np.bincount(group[rows], minlength=groups)
-    order = rows[np.argsort(group[rows], kind="stable")]
-    there = size > 0
-    if there.any():
-        starts = (np.cumsum(size) - size)[there]
-        found[there] = np.add.reduceat(values[order].astype(np.float64), starts) / size[there, None]
-    return np.rint(found) if rounded else found
-
-
-def _first_rows(group: np.ndarray, groups: int) -> np.ndarray:
-    first = np.full(groups, -1)
-    first[group[::-1]] = np.arange(len(group) - 1, -1, -1)
-    return first[first >= 0]
-
-
-def _table(
-    values: np.ndarray,
-    centre: np.ndarray,
-    group: np.ndarray,
-    has1: np.ndarray,
-    has2: np.ndarray,
-    weight: np.ndarray | None,
-    whole: bool,
-) -> tuple[np.ndarray, int]:
-    """[n + 1, S + 3]: values about their centre; 1, and 1 for left rows of pairs at lags 1 and 2; a row of
-    zeros. And how many rows a segment may have for sums to be exact in its precision."""
-    n, S = values.shape
-    about = centre[0] if len(centre) == 1 else centre[group]
-    dtype: np.dtype = np.dtype(np.float64)
-    rows = SEGMENT
-    if whole and n:
-        low, high = values.min(0), values.max(0)
-        reach = max(np.abs(high - centre.min(0)).max(), np.abs(centre.max(0) - low).max(), 1.0)
-        exact = int(SINGLE / reach**2)
-        if exact >= SHORTEST:
-            dtype, rows = np.dtype(np.float32), min(SEGMENT, exact)
-    table = np.empty((n + 1, S + 3), dtype)
-    np.subtract(values, about, out=table[:n, :S], casting="unsafe")
-    table[:n, S], table[:n, S + 1], table[:n, S + 2] = 1, has1, has2
-    table[n] = 0
-    return table, rows
 
 
 def _segments(label: np.ndarray, L: int, rows: int, chosen: np.ndarray | None = None) -> Iterator[Stack]:
@@ -212,8 +162,9 @@ def _segments(label: np.ndarray, L: int, rows: int, chosen: np.ndarray | None = 
             stop = min(int(np.searchsorted(length[some], most)), max(1, STACK // most))
             these, some = some[:stop], some[stop:]
             m = int(length[these[-1]])
+            these = np.sort(these)
             at = begin[these][:, None] + np.arange(m)
-            if length[these[0]] < m:
+            if (length[these] < m).any():
                 at[np.arange(m) >= length[these][:, None]] = len(order) - 1
             yield Stack(owner[these], order[at], alone)
 
@@ -225,23 +176,22 @@ def _turned(left: np.ndarray, weight: np.ndarray | None, rows: np.ndarray) -> np
 def _correct(
     product: np.ndarray,
     ends: np.ndarray,
-    table: np.ndarray,
+    table: Centred,
     label: np.ndarray,
     weight: np.ndarray | None,
-    new: np.ndarray,
-    has1: np.ndarray,
-    rows: int,
+    pairs: Pairs,
 ) -> None:
     """So far lag 0 runs over all rows. Old ones are taken off it, and those without a row one step later off
     its copy over the left rows of pairs."""
-    S = product.shape[-1]
+    S, n = table.states, len(label)
     product[:, 3] = product[:, 0]
-    for lag, mask in ((0, ~new), (3, ~has1)):
-        if not mask.any():
+    old = None if pairs.new is None else ~pairs.new
+    for lag, mask in ((0, old), (3, pairs.next1 >= n)):
+        if mask is None or not mask.any():
             continue
-        for stack in _segments(label, len(product), rows, np.flatnonzero(mask)):
-            left = table[stack.rows]
-            found = np.matmul(_turned(left, weight, stack.rows), left[..., :S])
-            stack.add_to(product[:, lag], found[:, :S], -1)
+        for stack in _segments(label, len(product), table.segment, np.flatnonzero(mask)):
+            left = table.rows[stack.rows]
+            labels, found = stack.by_label(np.matmul(_turned(left, weight, stack.rows), left[..., :S]))
+            product[labels, lag] -= found[:, :S]
             if lag == 0:
-                stack.add_to(ends[:, 0], found[:, S], -1)
+                ends[labels, 0] -= found[:, S]

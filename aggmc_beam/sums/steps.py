@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from aggmc_beam.errors import InputError
+from aggmc_beam.sums.centred import Centred
 from aggmc_beam.sums.kernel import Pairs
 
 #: A group with more distinct steps than this has bins of 2, 4, 8 ... steps.
@@ -152,7 +154,7 @@ class StepSums:
 
 
 def sum_steps(
-    values: np.ndarray,
+    table: Centred,
     time: np.ndarray,
     pairs: Pairs,
     group: np.ndarray,
@@ -161,69 +163,133 @@ def sum_steps(
 ) -> StepSums:
     """The step sums of rows as `kernel.sum_records` takes them: `group` and `replicate` [n] are those of each
     row, which a pair has from its left one."""
-    n, S = values.shape
-    if not n:
-        return StepSums.zero(S)
+    if not len(time):
+        return StepSums.zero(table.states)
     width = _widths(group, time)
-    factor = np.ones(int(group.max()) + 1, np.int64)
-    for g, wide in width.items():
-        factor[g] = wide
-    bins = time if (factor == 1).all() else time // factor[group]
-    key, rows, sign = _entries(n, pairs, bins, group, replicate)
-    if not len(key):
-        return StepSums.zero(S)
-    return _summed(S, key, rows, sign, values, weight, width)
+    bins = time
+    if any(wide > 1 for wide in width.values()):
+        factor = np.ones(int(group.max()) + 1, np.int64)
+        for g, wide in width.items():
+            factor[g] = wide
+        bins = time // factor[group]
+    place = Places.of_rows(group, replicate, bins)
+    rows = np.arange(len(time)) if pairs.new is None else np.flatnonzero(pairs.new)
+    found = [_records(table, place, rows, weight)]
+    for kind, (of, row, sign) in zip((LEFT1, RIGHT1, LEFT2, RIGHT2), _exceptions(pairs, place), strict=True):
+        if len(row):
+            found.append(_added(table, of, row, sign, kind, weight))
+    code, number, weights, total = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    if len(found) > 1:
+        order = np.argsort(code, kind="stable")
+        code, number, weights, total = code[order], number[order], weights[order], total[order]
+    key = place.key(code)
+    total += weights[:, None] * (table.centre[0] if len(table.centre) == 1 else table.centre[key[:, 0]])
+    return _without_zeros(StepSums(table.states, key, number, weights, total, width))
 
 
-def _entries(
-    n: int, pairs: Pairs, bins: np.ndarray, group: np.ndarray, replicate: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(key [m, 4], row [m], sign [m]): each new record once, and where it is no end of a pair, or one of another
-    replicate's pair, what that changes."""
-    new = np.ones(n, bool) if pairs.new is None else pairs.new
-    at = np.flatnonzero(new)
-    keys = [np.column_stack([group[at], replicate[at], bins[at], np.zeros(len(at), np.int64)])]
-    rows, signs = [at], [np.ones(len(at), np.int64)]
-    label = group * (int(replicate.max()) + 1) + replicate
-    for lag, follow in ((1, pairs.next1), (2, pairs.next2)):
-        left = np.flatnonzero(follow < n)
-        right = follow[left]
-        for kind, end in ((2 * lag - 1, left), (2 * lag, right)):
-            owner = np.full(n, -1)
-            owner[end] = label[left]
-            gained = np.flatnonzero((owner >= 0) & ~(new & (owner == label)))
-            missed = np.flatnonzero(new & (owner != label))
-            for some, sign in ((gained, 1), (missed, -1)):
-                of = owner[some] if sign > 0 else label[some]
-                g, r = np.divmod(of, int(replicate.max()) + 1)
-                keys.append(np.column_stack([g, r, bins[some], np.full(len(some), kind)]))
-                rows.append(some)
-                signs.append(np.full(len(some), sign))
-    return np.concatenate(keys), np.concatenate(rows), np.concatenate(signs)
+class Places(NamedTuple):
+    """Integers [n] for (group, replicate, bin) of rows, in their order."""
+
+    of: np.ndarray
+    low: int
+    bins: int
+    replicates: int
+
+    @classmethod
+    def of_rows(cls, group: np.ndarray, replicate: np.ndarray, bins: np.ndarray) -> Places:
+        low = int(bins.min())
+        span, replicates = int(bins.max()) - low + 1, int(replicate.max()) + 1
+        if (int(group.max()) + 1) * replicates * span >= _LARGEST:
+            raise InputError(
+                f"times run over {span} steps, too far to be steps of one process; check the time column and its step"
+            )
+        at = group * replicates if group.any() else np.zeros(1, np.int64)
+        return cls((at + replicate) * span + (bins - low), low, span, replicates)
+
+    def moved(self, row: np.ndarray, owner: np.ndarray) -> np.ndarray:
+        """The places of rows if they had the group and replicate of their owners."""
+        at, of = self.of[row], self.of[owner]
+        return np.asarray(of - of % self.bins + at % self.bins)
+
+    def key(self, code: np.ndarray) -> np.ndarray:
+        """[m, 4]: group, replicate, bin and kind of codes place * KINDS + kind."""
+        place, kind = np.divmod(code, KINDS)
+        rest, at = np.divmod(place, self.bins)
+        group, replicate = np.divmod(rest, self.replicates)
+        return np.column_stack([group, replicate, at + self.low, kind])
 
 
-def _summed(
-    S: int,
-    key: np.ndarray,
-    rows: np.ndarray,
-    sign: np.ndarray,
-    values: np.ndarray,
-    weight: np.ndarray | None,
-    width: dict[int, int],
-) -> StepSums:
+Part = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
+def _records(table: Centred, places: Places, rows: np.ndarray, weight: np.ndarray | None) -> Part:
+    """Codes, numbers, weights and sums about the centre of the records at each place."""
     from scipy.sparse import csc_array  # takes a moment to import
 
-    distinct, place = _distinct(key)
-    number = np.bincount(place, sign, len(distinct)).astype(np.int64)
-    heavy = sign.astype(np.float64) if weight is None else sign * weight[rows]
-    totals = np.bincount(place, heavy, len(distinct))
-    # Entries of a row of values stand in one column of a sparse matrix, so that the values need no copy.
-    order = np.argsort(rows, kind="stable") if np.any(np.diff(rows) < 0) else slice(None)
-    column = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(values)))])
-    matrix = csc_array((heavy[order], place[order], column), shape=(len(distinct), len(values)))
-    total = matrix @ np.asarray(values, np.float64)
-    found = StepSums(S, distinct, number, totals, total, width)
-    return _without_zeros(found)
+    n, S = len(places.of), table.states
+    place = places.of if len(rows) == n else places.of[rows]
+    size = int(place.max(initial=-1)) + 1
+    if size <= 4 * len(rows) + (1 << 16):
+        number = np.bincount(place, minlength=size)
+        distinct = np.flatnonzero(number)
+        number = number[distinct]
+        if len(distinct) < size:
+            at = np.zeros(size, np.int32 if size < 1 << 31 else np.int64)
+            at[distinct] = np.arange(len(distinct))
+            place = at[place]
+    else:
+        distinct, place, number = np.unique(place, return_inverse=True, return_counts=True)
+    exact = table.adds_exactly(int(number.max(initial=0)))
+    values = table.rows if exact else table.rows.astype(np.float64)
+    heavy = np.ones(len(rows), values.dtype) if weight is None else weight[rows]
+    # Each row of the table is a column of a sparse matrix, so that rows need no copy.
+    column = np.arange(n + 2) if len(rows) == n else np.searchsorted(rows, np.arange(n + 2))
+    column[-1] = len(rows)
+    column[n] = len(rows)
+    matrix = csc_array((heavy, place, column), shape=(len(distinct), n + 1))
+    total = np.asarray(matrix @ values, np.float64)[:, :S]
+    weights = number.astype(np.float64) if weight is None else np.bincount(place, heavy, len(distinct))
+    return distinct * KINDS, number, weights, total
+
+
+def _exceptions(pairs: Pairs, place: Places) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """For each kind of ends of pairs (places, rows, signs): what it has more or less than the records do."""
+    n = len(place.of)
+    label = place.of // place.bins
+    new = np.ones(n, bool) if pairs.new is None else pairs.new
+    for follow in (pairs.next1, pairs.next2):
+        is_left = follow < n
+        gained, missed = np.flatnonzero(is_left & ~new), np.flatnonzero(new & ~is_left)
+        yield _both((place.of[gained], gained), (place.of[missed], missed))
+        left = np.flatnonzero(is_left)
+        right = follow[left]
+        own = label[left] == label[right]
+        own &= new[right]
+        has_own = np.zeros(n, bool)
+        has_own[right[own]] = True
+        missed = np.flatnonzero(new & ~has_own)
+        other = np.flatnonzero(~own)
+        yield _both((place.moved(right[other], left[other]), right[other]), (place.of[missed], missed))
+
+
+def _both(
+    more: tuple[np.ndarray, np.ndarray], less: tuple[np.ndarray, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    signs = np.repeat(np.array([1, -1]), [len(more[0]), len(less[0])])
+    return np.concatenate([more[0], less[0]]), np.concatenate([more[1], less[1]]), signs
+
+
+def _added(
+    table: Centred, place: np.ndarray, row: np.ndarray, sign: np.ndarray, kind: int, weight: np.ndarray | None
+) -> Part:
+    """Codes, numbers, weights and sums of some rows at some places."""
+    order = np.argsort(place, kind="stable")
+    place, row, sign = place[order], row[order], sign[order]
+    starts = np.flatnonzero(np.diff(place, prepend=-1))
+    heavy = sign.astype(np.float64) if weight is None else sign * weight[row]
+    values = table.rows[row, : table.states] * heavy[:, None]
+    number, weights, total = (np.add.reduceat(a, starts) for a in (sign, heavy, values))
+    return place[starts] * KINDS + kind, number, weights, total
 
 
 def _distinct(key: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

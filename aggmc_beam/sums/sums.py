@@ -17,6 +17,7 @@ import numpy as np
 from aggmc_beam.chain import Chain, Stationary
 from aggmc_beam.errors import InputError
 from aggmc_beam.moments import CoMoment, Counts, Moments
+from aggmc_beam.sums.centred import Centred
 from aggmc_beam.sums.jackknife import Extent, Replicates
 from aggmc_beam.sums.kernel import LabelSums, Pairs, find_pairs, sum_records
 from aggmc_beam.sums.steps import Profile, StepSums, sum_steps
@@ -125,11 +126,13 @@ class Sums:
             return cls.zero(S)
         values = _whole(values)
         label, at = _distinct_labels(group, chain.cells(time), replicate)
-        found: LabelSums = sum_records(values, pairs, at, label[:, 0], weight)
+        n, groups = len(time), int(label[-1, 0]) + 1
+        table = Centred.of(values, group, groups, pairs.next1 < n, pairs.next2 < n, weight is not None)
+        found: LabelSums = sum_records(table, pairs, at, label[:, 0], weight)
         if firsts is None:
             firsts = np.flatnonzero(np.diff(key, prepend=key[0] - 1))
         met = np.bincount(at[firsts], minlength=len(label))
-        steps = sum_steps(values, time, pairs, group, replicate, weight)
+        steps = sum_steps(table, time, pairs, group, replicate, weight)
         used = found.number.any(1) | (met != 0)
         whole = cls(label, found.centre, found.number, found.weight, found.inverse_weight, met, found.ends,
                     found.product, steps)  # fmt: skip
