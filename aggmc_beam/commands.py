@@ -18,15 +18,15 @@ from aggmc_beam.config.special import NoiseKind
 from aggmc_beam.errors import InputError
 from aggmc_beam.fitting import Settings
 from aggmc_beam.ledger import Ledger
-from aggmc_beam.local import checking, output, simulated
-from aggmc_beam.local.engine import Plan, check_local, estimate_groups, listed, run_plan
+from aggmc_beam.local import check as checking
+from aggmc_beam.local import output, simulated
+from aggmc_beam.local.engine import Plan, check_local, estimate_state, listed, run_plan
 from aggmc_beam.logs import LOGGER
 from aggmc_beam.noise import Noise, noise_from_dict
 from aggmc_beam.noise.description import _MODELS
 from aggmc_beam.progress import Progress
-from aggmc_beam.records import Clock
 from aggmc_beam.result import Estimate, Estimates
-from aggmc_beam.saved import Saved, plain
+from aggmc_beam.sums.run_file import describe, load_run, save_run
 from aggmc_beam.visible import say, visible
 
 #: Tables printed for a run of many groups.
@@ -234,11 +234,11 @@ def _about(path: Path) -> dict[str, Any]:
 
 
 def moments_merge(options: argparse.Namespace) -> None:
-    total = Saved.load(options.files[0])
+    total = load_run(options.files[0])
     for file in options.files[1:]:
-        total = total.merged(Saved.load(file))
-    storage.write_atomically(options.output, total.to_bytes())
-    found = plain(total)
+        total = total + load_run(file)
+    save_run(total, options.output)
+    found = describe(total)
     say(f"Written: {options.output} ({found['records']:,} records, {found['pairs']:,} pairs)")
     if found["overlaps"]:
         say(
@@ -248,17 +248,17 @@ def moments_merge(options: argparse.Namespace) -> None:
 
 
 def moments_show(options: argparse.Namespace) -> None:
-    for name, value in plain(Saved.load(options.file)).items():
+    for name, value in describe(load_run(options.file)).items():
         say(f"{name + ':':<14}{f'{value:,}' if isinstance(value, int) else value}")
 
 
 def moments_estimate(options: argparse.Namespace) -> None:
-    saved = Saved.load(options.file)
-    chain = saved.chain if options.chain == "saved" else "stationary"
+    state = load_run(options.file)
+    chain = state.spec.chain if options.chain == "saved" else "stationary"
     settings = Settings(
         _noise(options.noise), _population(options.population), options.estimator, chain, options.level
     )
-    results, skipped = estimate_groups(saved, settings, Clock(*saved.clock))
+    results, skipped = estimate_state(state, settings)
     if options.output:
         lines = "".join(e.to_json() + "\n" for e in listed(results))
         storage.write_atomically(options.output, lines.encode())

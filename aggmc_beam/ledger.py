@@ -1,4 +1,4 @@
-"""The ledger: what became of every row that was read. One definition for every engine.
+"""The ledger: what became of every row that was read, and how many may be rejected. The same for every engine.
 
 A row is what the input is made of: one record, or in the long layout the count of one state in a record.
 Every row ends in exactly one of four places, so the four numbers add up to what was read.
@@ -9,6 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
+
+from aggmc_beam.errors import InputError
+
+#: A share is judged from this many records on while more may come; of all records, at any number.
+MIN_SHARED = 1000
 
 
 class Unbalanced(RuntimeError):
@@ -70,3 +75,27 @@ class Ledger:
     def __str__(self) -> str:
         ends = ", ".join(f"{getattr(self, f.name):,} {f.name}" for f in fields(self)[1:])
         return f"{self.read:,} rows read: {ends}"
+
+
+def check_rejected(rejected: int, read: int, limit: int | float | None, complete: bool = True) -> None:
+    """`InputError` if more than `limit` of `read` records were rejected.
+
+    `limit` is a number, or as a float a share. `complete` tells that no more records will come.
+
+    >>> check_rejected(3, 100, 0.02, complete=False)
+    >>> check_rejected(3, 100, 0.02)
+    Traceback (most recent call last):
+    aggmc_beam.errors.InputError: 3 of 100 records were rejected, more than max_rejected: 0.02; \
+`aggmc check` and the dead-letter output show them
+    """
+    if limit is None:
+        return
+    share = isinstance(limit, float)
+    if share and not complete and read < MIN_SHARED:
+        return
+    if rejected > (limit * read if share else limit):
+        shown = f"{limit:g}" if share else f"{limit:,}"
+        raise InputError(
+            f"{rejected:,} of {read:,} records were rejected, more than max_rejected: {shown}; "
+            "`aggmc check` and the dead-letter output show them"
+        )

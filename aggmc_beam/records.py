@@ -11,7 +11,9 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
+from datetime import time as time_of_day
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -26,10 +28,12 @@ MAX_COUNT = 1e30
 #: Times lie below this: what floats hold exactly.
 MAX_TIME = 2**53
 #: What surrounds a name and is no part of it: white space of Unicode, as Polars strips it.
-_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 #: What decoders leave where there was no text: the replacement character, NUL, half of a pair.
 _NO_TEXT = re.compile("[\ufffd\0\ud800-\udfff]")
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,14})")
+#: A whole number in text, which may have a fraction of zeros.
+WHOLE_AND_ZEROS = re.compile(r"(-?(?:0|[1-9][0-9]*))(?:\.0+)?")
 
 
 class Rejected(ValueError):
@@ -120,7 +124,14 @@ class Schema:
             found = set()  # a column of lists
         if not self.clock.stamps:
             found.add(self.time)
-        return found - {*self.group_by, self.realization, self.state}
+        if self.population is not None:
+            found.add(self.population)
+        return found - self.names
+
+    @property
+    def names(self) -> set[str]:
+        """The columns that hold names."""
+        return {*self.group_by, self.realization, *([] if self.state is None else [self.state])}
 
 
 @dataclass(frozen=True)
@@ -144,9 +155,7 @@ def read_record(row: Mapping[str, Any], schema: Schema) -> Record:
     Traceback (most recent call last):
     aggmc_beam.records.Rejected: the count of 'away' is 'x', not a number
     """
-    group = tuple(identity(row.get(c), c) for c in schema.group_by)
-    realization = identity(row.get(schema.realization), schema.realization)
-    time = schema.clock.read(row.get(schema.time), schema.time)
+    group, realization, time = read_place(row, schema)
     counts = _counts(row, schema)
     population = None
     if schema.population is not None:
@@ -154,6 +163,13 @@ def read_record(row: Mapping[str, Any], schema: Schema) -> Record:
         if population <= 0:
             raise Rejected(f"{schema.population} is {population:g}; a population is above 0")
     return Record(realization, time, counts, population, group)
+
+
+def read_place(row: Mapping[str, Any], schema: Schema) -> tuple[tuple[str, ...], str, int]:
+    """The group, realization and step of a row; `Rejected` with the reason if it does not tell them."""
+    group = tuple(identity(row.get(c), c) for c in schema.group_by)
+    realization = identity(row.get(schema.realization), schema.realization)
+    return group, realization, schema.clock.read(row.get(schema.time), schema.time)
 
 
 def as_row(record: Record, schema: Schema) -> dict[str, Any]:
@@ -226,25 +242,42 @@ def _is_deep(value: Any) -> bool:
     return True
 
 
-def identity(value: Any, column: str) -> str:
-    """A realization or group as text: 7, 7.0 and "7" are the same."""
-    if value is None or value == "":
+def identity(value: Any, column: str = "name") -> str:
+    """The canonical name of a realization or group, the same in every format and engine; `Rejected` if the
+    value names nothing.
+
+    Numbers are written out in full, as few digits as tell them apart. Text stands for itself without the
+    white space around it, but a whole number with a fraction of zeros is that number.
+
+    >>> [identity(value) for value in (7, 7.0, "7", " 7.00 ", "007", -0.0, 1e25, 0.1, True, "north")]
+    ['7', '7', '7', '7', '007', '0', '10000000000000000000000000', '0.1', 'true', 'north']
+    """
+    if value is None:
         raise Rejected(f"{column} is missing")
-    if isinstance(value, float):
+    if isinstance(value, bool | np.bool_):
+        return str(bool(value)).lower()
+    if isinstance(value, float | np.floating):
         if not math.isfinite(value):
             raise Rejected(f"{column} is {value}")
-        value = int(value) if value == int(value) else value
-    if isinstance(value, list | dict):
+        value = format(Decimal(repr(float(value))), "f")
+    if not isinstance(value, str | int | Decimal | date | time_of_day | timedelta | np.integer):
         raise Rejected(f"{column} is {shortened(value)}, not a name or a number")
     try:
-        found = str(value).strip(_SPACE)
-    except ValueError:
+        found = str(value).strip(SPACE)
+    except ValueError:  # too many digits
         raise Rejected(f"{column} is {shortened(value)}") from None
     if _NO_TEXT.search(found):
         raise Rejected(f"{column} is not UTF-8 text")
     if not found:
         raise Rejected(f"{column} is missing")
-    return found
+    return _without_fraction(found)
+
+
+def _without_fraction(name: str) -> str:
+    whole = WHOLE_AND_ZEROS.fullmatch(name)
+    if whole is None:
+        return name
+    return "0" if whole[1] == "-0" else whole[1]
 
 
 def realization_number(name: str) -> int:
@@ -301,7 +334,7 @@ def _number(value: Any, what: str) -> float:
             value = float(value) if "_" not in value else None
         except ValueError:
             value = _Text(value)
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal | np.integer | np.floating):
         raise Rejected(f"{what} is {shortened(value)}, not a number")
     try:
         found = float(value)

@@ -4,13 +4,15 @@ import json
 from unittest import mock
 
 import dirty
+import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from aggmc_beam.config import read_config
+from aggmc_beam.errors import InputError
 from aggmc_beam.ledger import Ledger, Unbalanced
-from aggmc_beam.local import assemble, engine, output, run
+from aggmc_beam.local import blocks, engine, output, run, tidy
 
 FEEDS = {
     "seed": st.integers(0, 2**32 - 1),
@@ -27,10 +29,10 @@ def local(feed, directory, parts=1, **more):
 
 
 @settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(batch=st.sampled_from([1, 7, 100]), parts=st.integers(1, 3), **FEEDS)
-def test_the_local_engine_accounts_for_every_row(tmp_path_factory, batch, parts, **shape):
+@given(values=st.sampled_from([1, 20, 1 << 20]), parts=st.integers(1, 3), **FEEDS)
+def test_the_local_engine_accounts_for_every_row(tmp_path_factory, values, parts, **shape):
     feed = dirty.make(**shape)
-    with mock.patch.object(engine, "BATCH", batch):
+    with mock.patch.multiple(engine, HELD_VALUES=values, BLOCK_VALUES=values):
         result = local(feed, tmp_path_factory.mktemp("ledger") / "in", parts)
     expected, _ = dirty.account(feed)
     assert result.ledger["rows"] == expected.check().to_dict()
@@ -56,13 +58,17 @@ def test_runs_that_resume_account_for_their_own_rows(tmp_path_factory, again, **
     for number, rows in enumerate(days):
         feed = dirty.Feed(rows, whole.layout, whole.suffix, whole.grouped, whole.absent)
         resume = {"input": {"resume": str(place / "moments.aggmc")}} if number else {}
-        result = local(feed, place / str(number), **resume)
+        try:
+            result = local(feed, place / str(number), **resume)
+        except InputError as error:  # half of the rows may hold no pair
+            assume("one step apart" not in str(error))
+            raise
         expected, known = dirty.account(feed, known)
         assert result.ledger["rows"] == expected.to_dict()
         used += expected.used
         if whole.layout == "wide":
             assert result.ledger["records"] == used
-        result.saved.save(place / "moments.aggmc")
+        result.save(place / "moments.aggmc")
 
 
 CASES = [
@@ -120,8 +126,13 @@ def test_a_stream_has_the_same_ledger(grouped):
 @pytest.mark.parametrize("layout", ["wide", "long"])
 def test_a_run_that_loses_a_row_fails(layout, tmp_path):
     feed = dirty.make(5, layout)
-    reader = {"wide": assemble.Wide, "long": assemble.Long}[layout]
-    reading = reader.read
-    lossy = mock.patch.object(reader, "read", lambda self, frame: reading(self, frame[1:]))
-    with lossy, pytest.raises(Unbalanced, match="1 row is missing"):
+    part = tidy.Tidy.part
+    whole = blocks.BlockReader._block
+
+    def lossy(self, held):
+        number, one = held[0]
+        return whole(self, [(number, part(one, np.arange(1, len(one)))), *held[1:]])
+
+    patch = mock.patch.object(blocks.BlockReader, "_block", lossy)
+    with patch, pytest.raises(Unbalanced, match="1 row is missing"):
         local(feed, tmp_path / "in")

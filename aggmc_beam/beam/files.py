@@ -19,15 +19,15 @@ from aggmc_beam.beam.summing import take
 from aggmc_beam.beam.values import ENOUGH, Batch, Group, Reach
 from aggmc_beam.config import Config
 from aggmc_beam.errors import InputError
-from aggmc_beam.local.accumulate import ONE
-from aggmc_beam.local.assemble import Long, Records, Refused, Rows, Wide, key_frame
-from aggmc_beam.local.engine import Plan
-from aggmc_beam.local.keys import Keys
-from aggmc_beam.local.layout import find_schema
-from aggmc_beam.local.rows import filled, whole_realizations
-from aggmc_beam.local.sources import ROW, Source, open_files
-from aggmc_beam.local.survey import BATCH, batches
-from aggmc_beam.local.tidy import FILE, KEY, TIME, group_columns, placed, readable, tidy
+from aggmc_beam.beam.former.accumulate import ONE
+from aggmc_beam.beam.former.assemble import Long, Records, Refused, Rows, Wide, key_frame
+from aggmc_beam.beam.former.engine import Plan
+from aggmc_beam.beam.former.keys import Keys
+from aggmc_beam.beam.former.layout import find_schema
+from aggmc_beam.beam.former.rows import filled, whole_realizations
+from aggmc_beam.beam.former.sources import ROW, Source, open_files
+from aggmc_beam.beam.former.survey import BATCH, batches
+from aggmc_beam.beam.former.tidy import FILE, KEY, TIME, group_columns, placed, readable, tidy
 
 #: Values that are held at once, rows times states.
 VALUES = 8_000_000

@@ -19,7 +19,7 @@ from aggmc_beam.beam.parsing import rejection, rows
 from aggmc_beam.beam.summing import narrowed, one_batch, take
 from aggmc_beam.beam.table import Table, distinct
 from aggmc_beam.beam.values import Batch, Group, reach_of
-from aggmc_beam.local.engine import Plan
+from aggmc_beam.beam.former.engine import Plan
 from aggmc_beam.records import (
     MAX_BYTES,
     MAX_COUNT,

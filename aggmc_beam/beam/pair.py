@@ -21,9 +21,9 @@ from aggmc_beam.beam.timing import Timing
 from aggmc_beam.beam.values import Known
 from aggmc_beam.chain import Window
 from aggmc_beam.errors import InputError
-from aggmc_beam.local.accumulate import COLUMN, ONE
-from aggmc_beam.local.engine import Plan, accumulator
-from aggmc_beam.local.explain import CONFLICT
+from aggmc_beam.beam.former.accumulate import COLUMN, ONE
+from aggmc_beam.beam.former.engine import Plan, accumulator
+from aggmc_beam.beam.former.explain import CONFLICT
 from aggmc_beam.noise import Exact
 from aggmc_beam.records import Record, as_row, realization_number
 from aggmc_beam.track import Row, Track

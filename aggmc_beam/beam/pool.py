@@ -20,7 +20,7 @@ from aggmc_beam.beam.timing import POOL_ENDS, soon
 from aggmc_beam.beam.values import Group, Snapshot
 from aggmc_beam.chain import Window
 from aggmc_beam.errors import InputError
-from aggmc_beam.local.engine import Plan
+from aggmc_beam.beam.former.engine import Plan
 from aggmc_beam.result import Estimate
 
 #: With several shards, how long a group waits for the others before it is estimated. Microseconds.

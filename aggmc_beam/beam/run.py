@@ -33,8 +33,8 @@ from aggmc_beam.config import Config, Input
 from aggmc_beam.errors import InputError
 from aggmc_beam.ledger import Ledger
 from aggmc_beam.local import output
-from aggmc_beam.local.engine import Plan, Result
-from aggmc_beam.local.explain import Rejection, explain
+from aggmc_beam.beam.former.engine import Plan, Result
+from aggmc_beam.beam.former.explain import Rejection, explain
 from aggmc_beam.local.unchanged import check_unchanged, stamps
 from aggmc_beam.result import Estimate
 from aggmc_beam.saved import Sums

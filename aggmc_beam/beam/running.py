@@ -27,8 +27,8 @@ from aggmc_beam.beam.timing import SUM_ENDS, Timing, panes, soon
 from aggmc_beam.beam.values import Delta, Snapshot, Status
 from aggmc_beam.digest import Replicates, jackknife_groups
 from aggmc_beam.ledger import Ledger
-from aggmc_beam.local.accumulate import rule
-from aggmc_beam.local.engine import Plan
+from aggmc_beam.beam.former.accumulate import rule
+from aggmc_beam.beam.former.engine import Plan
 from aggmc_beam.moments import Counts
 
 TOO_LATE = "it came too late: all windows of its step had closed"

@@ -13,8 +13,8 @@ from aggmc_beam.beam.bounded import NOTICED, REACH, count_noticed, group_key, un
 from aggmc_beam.beam.files import File, Piece, is_local
 from aggmc_beam.beam.summing import Noticed
 from aggmc_beam.beam.values import Reach, without_tracks
-from aggmc_beam.local.engine import Plan, explained, sum_plan
-from aggmc_beam.local.sources import open_files
+from aggmc_beam.beam.former.engine import Plan, explained, sum_plan
+from aggmc_beam.beam.former.sources import open_files
 from aggmc_beam.saved import Sums
 
 #: Values that one worker takes on alone: a second or two of work.

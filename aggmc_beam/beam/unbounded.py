@@ -26,7 +26,7 @@ from aggmc_beam.beam.running import RunningSums
 from aggmc_beam.beam.timing import Timing
 from aggmc_beam.beam.values import Delta, Snapshot
 from aggmc_beam.chain import Window
-from aggmc_beam.local.engine import Plan
+from aggmc_beam.beam.former.engine import Plan
 from aggmc_beam.records import Record, Rejected, identity
 from aggmc_beam.result import Estimate
 

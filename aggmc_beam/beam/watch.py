@@ -13,8 +13,8 @@ from aggmc_beam.beam.files import File, opened, read_file
 from aggmc_beam.beam.parsing import Parsed, rejection
 from aggmc_beam.durations import microseconds
 from aggmc_beam.errors import InputError
-from aggmc_beam.local.engine import Plan
-from aggmc_beam.local.explain import explain
+from aggmc_beam.beam.former.engine import Plan
+from aggmc_beam.beam.former.explain import explain
 from aggmc_beam.records import Record
 
 

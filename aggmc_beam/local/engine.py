@@ -1,49 +1,39 @@
-"""A run on this machine: files in, estimates out. Polars reads and sorts; the core does the rest."""
+"""A run on this machine: files in, estimates out. `for block in blocks(files): state.add(block)`, then a fit."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-import polars as pl
+import numpy as np
 
 from aggmc_beam.config import Config
-from aggmc_beam.digest import FEW
 from aggmc_beam.errors import InputError
+from aggmc_beam.estimate_groups import estimate_groups
 from aggmc_beam.fitting import Settings
-from aggmc_beam.ledger import Ledger, Unbalanced
-from aggmc_beam.limit import check_rejected
-from aggmc_beam.local.accumulate import COLUMN, ONE, TOTALS, Accumulator
-from aggmc_beam.local.assemble import Long, Records, Refused, Wide
+from aggmc_beam.ledger import Ledger, Unbalanced, check_rejected
+from aggmc_beam.local.blocks import Block, BlockReader, RowCounts
 from aggmc_beam.local.explain import Rejection, explain
-from aggmc_beam.local.keys import Keys
-from aggmc_beam.local.layout import find_schema
-from aggmc_beam.local.rows import arranged, filled, gathered, joined, portions, sliced, whole_realizations
-from aggmc_beam.local.sources import ROW, Source, open_files
-from aggmc_beam.local.survey import BATCH, Survey, batches, extents_of, steps_back, survey
-from aggmc_beam.local.threads import spread
-from aggmc_beam.local.tidy import FILE, KEY, TIME, group_columns, tidy
-from aggmc_beam.local.together import NotTogether, is_together, put_together
+from aggmc_beam.local.schema import find_schema
+from aggmc_beam.local.sources import Source, open_files
+from aggmc_beam.local.survey import Survey
 from aggmc_beam.local.unchanged import Stamp, check_unchanged, stamps
-from aggmc_beam.moments import Counts
-from aggmc_beam.narrow import compact, narrowed
-from aggmc_beam.native import compiled
-from aggmc_beam.noise import Exact
-from aggmc_beam.panelsums import Map
-from aggmc_beam.prepare import Preparation
+from aggmc_beam.logs import LOGGER
 from aggmc_beam.records import Clock, Schema
 from aggmc_beam.result import Estimate, Estimates
-from aggmc_beam.saved import Saved, estimate_sums
+from aggmc_beam.sums.records import Group
+from aggmc_beam.sums.run_file import load_run, save_run
+from aggmc_beam.sums.state import AggregationState, SumSpec
 
-#: Values that are held at once, rows times states; whole realizations are better taken together.
-VALUES, PANEL = 2_000_000, 1 << 25
-#: Values that are read at once where all are gathered.
-READ = 1 << 23
-#: With at most this share of rows out of order, keeping them open is cheaper than sorting.
-DISORDER = 0.001
+#: Input of at most so many values is held at once: half a gigabyte of floats, an eighth of that as small integers.
+HELD_VALUES = 1 << 26
+#: Bytes of text that a value takes at least, with its separator; and how often smaller it is if compressed.
+VALUE_BYTES, PACKED = 2, 6
+#: Values of a block of larger input: enough for sums to be made at full speed.
+BLOCK_VALUES = 1 << 24
 
 Progress = Callable[[str, int, int | None], None]
 
@@ -55,18 +45,18 @@ def no_progress(stage: str, done: int, total: int | None) -> None:
 @dataclass(frozen=True)
 class Result:
     """What a run found: estimates of each group, in a list as they are written; the ledger of what was used
-    and not used; why records were rejected; how to save the sums."""
+    and not used; why records were rejected; the state, from which estimates are made again and a later run
+    goes on."""
 
     estimates: list[Estimate]
-    results: dict[tuple[str, ...], Estimate | Estimates]
+    results: dict[Group, Estimate | Estimates]
     ledger: dict[str, Any]
     rejections: Callable[[], Iterator[Rejection]]
-    keep: Callable[[], Saved]
+    state: AggregationState
 
-    @cached_property
-    def saved(self) -> Saved:
-        """The sums, from which estimates are made again and a later run goes on."""
-        return self.keep()
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save the state."""
+        save_run(self.state, path)
 
 
 @dataclass(frozen=True)
@@ -91,41 +81,28 @@ class Plan:
         sources = open_files(input.patterns, input.format, input.separator)
         return cls(config, sources, find_schema(config, sources))
 
-    @property
-    def frame(self) -> pl.LazyFrame:
-        """All rows as tidy rows, in the order of the files."""
-        return _one_frame(self._tidy(self.sources))
+    @cached_property
+    def spec(self) -> SumSpec:
+        """All that the sums depend on."""
+        config, schema = self.config, self.schema
+        return SumSpec.plan(
+            schema.states, config.chain, config.noise, config.population, schema.population is not None,
+            self.settings.open_population, schema.clock, schema.group_by, config.uncertainty.replicates,
+            config.uncertainty.block,
+        )  # fmt: skip
 
-    @property
-    def frames(self) -> list[pl.LazyFrame]:
-        """The tidy rows of each source, with the types that they have together."""
-        frames = self._tidy(self.sources)
-        types = _one_frame(frames).collect_schema()
-        return [frame.cast(types) for frame in frames]
+    def reader(self) -> BlockReader:
+        return BlockReader(self.sources, self.schema, self.config.input.absent or "zero")
 
-    def guessed(self) -> pl.DataFrame:
-        """The rows themselves, if they are as they look at first, such as whole numbers in text; rows of long
-        tables put together. Else an error of Polars."""
-        if self.schema.state is not None:
-            with suppress(NotTogether):
-                return put_together(self.sources, self.schema)
-        return _one_frame(self._tidy([source.guessed(self.schema) for source in self.sources])).collect()
-
-    def _tidy(self, sources: list[Source]) -> list[pl.LazyFrame]:
-        return [tidy(source, i, self.schema, native=True) for i, source in enumerate(sources)]
-
-    @property
-    def populations(self) -> str:
-        """How the populations of realizations are known."""
-        if self.schema.population is not None:
-            return COLUMN
-        unknown = self.config.population in (None, "estimate")
-        closed = isinstance(self.config.noise, Exact) and not self.settings.open_population
-        return TOTALS if unknown and closed else ONE
-
-
-def _one_frame(frames: list[pl.LazyFrame]) -> pl.LazyFrame:
-    return frames[0] if len(frames) == 1 else pl.concat(frames, how="vertical_relaxed")
+    def state(self) -> AggregationState:
+        """The state to begin with: empty, or that of an earlier run."""
+        resume = self.config.input.resume
+        if resume is None:
+            return AggregationState(self.spec)
+        state = load_run(resume)
+        state.spec.check_joins(self.spec, f"{resume} and this run")
+        state.spec = self.spec
+        return state
 
 
 def check_local(config: Config) -> None:
@@ -145,216 +122,165 @@ def run(config: Config, progress: Progress = no_progress) -> Result:
 
 
 def run_plan(plan: Plan, progress: Progress = no_progress) -> Result:
-    with explained(plan) as files:
-        return _run(plan, progress, files)
-
-
-@contextmanager
-def explained(plan: Plan) -> Iterator[dict[str, Stamp | None]]:
-    """Errors of reading a plan's files as `InputError`, which tells if one has changed. Gives what they were
-    like."""
-    before = stamps(source.name for source in plan.sources)
+    """Run a plan. An error while files are read tells if one of them has changed meanwhile."""
+    files = stamps(source.name for source in plan.sources)
     try:
-        yield before
-    except (pl.exceptions.PolarsError, OSError, Unbalanced) as error:
-        check_unchanged(before)
-        if isinstance(error, Unbalanced):
-            raise
-        raise InputError(_culprit(plan, error)) from error
+        return _run(plan, progress, files)
+    except (InputError, Unbalanced):
+        check_unchanged(files)
+        raise
 
 
 def _run(plan: Plan, progress: Progress, files: dict[str, Stamp | None]) -> Result:
-    config = plan.config
-    saved = None if config.input.resume is None else Saved.load(config.input.resume)
-    before = 0 if saved is None else sum(s.digest.total.records for s in saved.groups)
-    total, rows, sort = sum_plan(plan, saved, progress)
-    refused = total.refused
-    _count(total)
-    after = total.saved(remember=False)
-    used = total.records
+    state = plan.state()
+    before = state.records
+    summing = Summing(plan, state, progress)
+    passes = summing.sum()
+    counts = summing.counts
 
     def rejections() -> Iterator[Rejection]:
-        yield from explain(plan.sources, plan.schema, refused.places, refused.reasons, total.conflicts)
+        yield from explain(plan.sources, plan.schema, counts)
         check_unchanged(files)
 
     check_unchanged(files)
-    if not used:
-        raise InputError(_nothing(rows, rejections()))
-    results, skipped = estimate_groups(after, plan.settings, plan.schema.clock)
+    if not state.records:
+        raise InputError(_nothing(counts.read, rejections()))
+    summing.count_in_state()
+    rows = summing.ledger(state.records - before)
+    results, skipped = estimate_state(state, plan.settings)
+    total = state.sums.total
     ledger = {
         "files": len(plan.sources),
-        "rows": _ledger(total, rows, used - before).to_dict(),
-        "sorted": sort,
-        "records": used,
-        "pairs": sum(s.digest.total.pairs for s in after.groups),
-        "realizations": sum(s.digest.total.counts.realizations for s in after.groups),
-        "groups": len(after.groups),
-        "duplicates": sum(s.digest.total.counts.duplicates for s in after.groups),
-        "conflicting": refused.conflicting,
-        "gaps": sum(s.digest.total.gaps for s in after.groups),
-        "rejected": refused.number,
-        "filled_with_zero": refused.filled,
-        "incomplete": refused.incomplete,
+        "rows": rows.to_dict(),
+        "sorted": passes > 1,
+        "records": total.records,
+        "pairs": total.pairs,
+        "realizations": total.counts.realizations,
+        "groups": len(state.sums.groups),
+        "duplicates": total.counts.duplicates,
+        "conflicting": counts.conflicting,
+        "gaps": total.gaps,
+        "rejected": counts.rejected,
+        "filled_with_zero": counts.filled,
+        "incomplete": counts.incomplete,
         "skipped": skipped,
     }
-    return Result(listed(results), results, ledger, rejections, total.saved)
+    return Result(listed(results), results, ledger, rejections, state)
 
 
-def _ledger(total: Accumulator, read: int, records: int) -> Ledger:
-    """What became of every row of this run; `Unbalanced` if one was lost, also on the way to the sums, which
-    hold `records` more than before."""
-    used = total.used - (total.kept - records)
-    return Ledger(read, used, total.duplicate + total.refused.duplicate, total.refused.number).check()
+@dataclass
+class Summing:
+    """The way of a plan's records into a state."""
+
+    plan: Plan
+    state: AggregationState
+    progress: Progress
+    used: int = 0
+    records: int = 0
+    duplicate: int = 0
+    """Rows and records that entered the sums, and rows of records that had been met."""
+    reader: BlockReader = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reader = self.plan.reader()
+
+    @property
+    def counts(self) -> RowCounts:
+        return self.reader.counts
+
+    def sum(self) -> int:
+        """Add all records to the state; how often the input was gone through for that."""
+        if size_of(self.plan) <= HELD_VALUES:
+            for block in self.reader.blocks():
+                self._check_rejected()
+                self.progress("summing", self.counts.read, self.counts.read)
+                self._add(block)
+            return 1
+        rows, passes = self._look()
+        self._check_rejected(rows)
+        size = max(1, BLOCK_VALUES // self._width)
+        for part in range(passes):
+            for block in self.reader.blocks(size if passes == 1 else None, (part, passes)):
+                self._add(block)
+                self.progress("summing", self.used + self.duplicate + self.counts.rejected, rows)
+                self._check_rejected(rows)
+        self._check_rejected()
+        return passes
+
+    @property
+    def _width(self) -> int:
+        """Values of a row."""
+        return 1 if self.plan.schema.state is not None else len(self.plan.schema.states)
+
+    def _look(self) -> tuple[int, int]:
+        """How many rows there are, and in how many parts they are best read: in one as they come, unless too many
+        records would wait for their neighbours, or rows of a long table for theirs."""
+        reader, survey = self.plan.reader(), Survey()
+        for block in reader.blocks(max(1, BLOCK_VALUES // self._width)):
+            survey.add(block.records)
+            self.progress("looking", reader.counts.read, None)
+        self.state.expect(survey.extents())
+        rows = reader.counts.read
+        waiting = survey.open_records() * len(self.plan.schema.states)
+        in_order = self.plan.schema.state is None or survey.is_apart()
+        passes = 1
+        if waiting > HELD_VALUES or not in_order:
+            passes = max(2, -(-rows * self._width // HELD_VALUES))
+            LOGGER.info(f"rows are in no order, so that the input is read {passes} times")
+        return rows, passes
+
+    def _add(self, block: Block) -> None:
+        records, place, counts = block.records, block.place, self.counts
+        added = self.state.add(records)
+        for at, reason in added.refused.items():
+            where = np.array([at])
+            counts.reject(place.at(where), reason, records.number_of_rows(where))
+        again = records.number_of_rows(added.repeated)
+        refused = np.fromiter(added.refused, np.int64)
+        self.duplicate += again
+        self.used += records.number_of_rows() - again - records.number_of_rows(refused)
+        self.records += len(records) - len(added.repeated) - len(refused)
+        counts.conflicting += len(added.conflicting)
+        if len(added.conflicting):
+            counts.conflicts.append(place.at(added.conflicting))
+
+    def _check_rejected(self, rows: int | None = None) -> None:
+        limit = self.plan.config.max_rejected
+        check_rejected(self.counts.rejected, self.counts.read if rows is None else rows, limit)
+
+    def count_in_state(self) -> None:
+        """Add what was met to the groups' own counts.
+
+        A rejected row may not tell its group, so among several groups only the ledger counts it.
+        """
+        for group, number in self.reader.repeated.items():
+            self.state.count(group, duplicates=number)
+        if len(self.state.groups) == 1:
+            self.state.count(self.state.groups[0], rejected=self.counts.rejected)
+
+    def ledger(self, records: int) -> Ledger:
+        """What became of every row; `Unbalanced` if one was lost, also on the way to the sums, which hold
+        `records` more than before."""
+        used = self.used - (self.records - records)
+        counts = self.counts
+        return Ledger(counts.read, used, self.duplicate + counts.duplicate, counts.rejected).check()
 
 
-def sum_plan(
-    plan: Plan, saved: Saved | None = None, progress: Progress = no_progress
-) -> tuple[Accumulator, int, bool]:
-    """All sums, how many rows were read, and whether they had to be sorted."""
-    frame = gathered(plan.sources, len(plan.schema.columns), lambda: plan.frame, plan.guessed)
-    total = accumulator(plan, saved)
-    with spread() as threads:
-        if isinstance(frame, pl.DataFrame):
-            records = _reader(plan, total, threads).read(frame)
-            rows = frame.height * (len(plan.schema.states) if is_together(frame, plan.schema) else 1)
-            progress("looking", rows, None)
-            sort = _sum_records(plan, records, rows, total, threads)
-            progress("summing", rows, rows)
+def size_of(plan: Plan) -> int:
+    """About how many values the input has, or more."""
+    found = 0
+    for source in plan.sources:
+        if source.is_text:
+            size = os.path.getsize(source.name)
+            found += size * (PACKED if source.is_compressed else 1) // VALUE_BYTES
         else:
-            rows, sort = _sum_stream(plan, frame, total, threads, progress)
-        total.settle()
-    return total, rows, sort
-
-
-def _sum_records(plan: Plan, records: Records, rows: int, total: Accumulator, threads: Map) -> bool:
-    """Add the records of all rows, in one go where that is possible; whether they had to be sorted."""
-    config = plan.config
-    check_rejected(total.refused.number, rows, config.max_rejected)
-    extents = extents_of(total.keys, records.key, records.time, records.heads)
-    total.add_groups(extents, config.uncertainty.replicates, config.uncertainty.block)
-    total.expect_panel(extents, threads)
-    if total.panel is not None and total.take_panel(records):
-        return False
-    sort = steps_back(records.key, records.time) > DISORDER * len(records.key)
-    size = _batch_size(plan)
-    for part in arranged(records, size) if sort else sliced(records, size):
-        total.take(part)
-    return sort
-
-
-def _sum_stream(
-    plan: Plan, frame: pl.LazyFrame, total: Accumulator, threads: Map, progress: Progress
-) -> tuple[int, bool]:
-    """Add rows that are read twice: first to see how they lie, then some at a time."""
-    config, schema = plan.config, plan.schema
-    found = look(frame, schema, progress)
-    total.add_groups(found.extents, config.uncertainty.replicates, config.uncertainty.block)
-    sort = is_disordered(found, schema)
-    if sort and schema.state is None:
-        records = _read_compactly(plan, total, found.rows, threads, progress)
-        return found.rows, _sum_records(plan, records, found.rows, total, threads)
-    if sort or found.is_grouped:
-        total.expect_panel(found.extents, threads)
-    for records in stream(plan, frame, total, found, sort, threads, progress):
-        total.take(records)
-        check_rejected(total.refused.number, found.rows, config.max_rejected)
-    return found.rows, sort
-
-
-def _read_compactly(plan: Plan, total: Accumulator, rows: int, threads: Map, progress: Progress) -> Records:
-    """All records, in as few bytes as hold them; what is read at once is bounded."""
-    parts, reader = [], _reader(plan, total, threads)
-    # Rows are picked from one by one, columns are laid out by compiled loops.
-    shorter = compact if compiled is None else narrowed
-    for portion in portions(plan.sources, plan.frames, max(1, READ // len(plan.schema.states))):
-        records = reader.feed(portion)
-        parts.append(replace(records, counts=shorter(records.counts, threads)))
-        progress("reading", sum(len(part.key) for part in parts), rows)
-    return joined(parts)
-
-
-def look(frame: pl.LazyFrame, schema: Schema, progress: Progress) -> Survey:
-    """The survey; without reading counts a second time where they cannot matter."""
-
-    def show(rows: int) -> None:
-        progress("looking", rows, None)
-
-    if not schema.group_by:
-        found = survey(frame, schema, show, exact=False)
-        # With many realizations, the rule of jackknife groups does not depend on how many there are.
-        if all(extent.realizations >= FEW for extent in found.extents.values()):
-            return found
-    return survey(frame, schema, show)
-
-
-def accumulator(plan: Plan, saved: Saved | None = None) -> Accumulator:
-    """The sums to begin with: none, or those of an earlier run."""
-    config, schema = plan.config, plan.schema
-    S = len(schema.states)
-    noise, populations = config.noise, plan.populations
-    preparation = Preparation.plan(noise, None, S)
-    if populations != ONE:
-        undo = noise.varies or (noise.is_known and bool((noise.offset(S) != 0).any()))
-        preparation = Preparation(noise, True, undo)
-    N = config.population if isinstance(config.population, float) else None
-    N = None if plan.settings.open_population else N
-    keys = Keys(group_columns(schema))
-    total = Accumulator(schema, config.chain, preparation, populations, keys, Refused(), N)
-    if saved is not None:
-        saved.check_joins(total.saved(), f"{config.input.resume} and this run")
-        total.resume(saved)
-    return total
-
-
-def _reader(plan: Plan, total: Accumulator, threads: Map) -> Wide | Long:
-    if plan.schema.state is None:
-        return Wide(plan.schema, total.keys, total.refused, threads)
-    return Long(plan.schema, total.keys, total.refused, plan.config.input.absent or "zero", threads)
-
-
-def _batch_size(plan: Plan) -> int:
-    return max(1, min(BATCH, VALUES // len(plan.schema.states)))
-
-
-def stream(
-    plan: Plan,
-    frame: pl.LazyFrame,
-    total: Accumulator,
-    found: Survey,
-    sort: bool,
-    threads: Map,
-    progress: Progress,
-) -> Iterator[Records]:
-    """The records of tidy rows, a bounded number at a time."""
-    schema, reader = plan.schema, _reader(plan, total, threads)
-    size = _batch_size(plan)
-    if sort:
-        frame = frame.sort(*group_columns(schema), KEY, TIME, FILE, ROW, nulls_last=True)
-        parts = batches(frame, size)
-    elif total.panel is not None:
-        size = max(size, PANEL // len(schema.states))
-        parts = portions(plan.sources, plan.frames, size)
-    else:
-        parts = filled(batches(frame, size), size)
-    done = 0
-    if schema.state is None and found.is_grouped:
-        parts = whole_realizations(parts, size)
-    for batch in parts:
-        yield reader.feed(batch)
-        done += batch.height
-        progress("summing", done, found.rows)
-    rest = reader.finish()
-    if rest is not None:
-        yield rest
-
-
-def is_disordered(found: Survey, schema: Schema) -> bool:
-    """Whether rows must be sorted. Rows of a long table must be in order to be put together."""
-    allowed = 0 if schema.state is not None else int(DISORDER * found.rows)
-    return found.backwards > allowed
+            wide = 1 if plan.schema.state is not None else len(plan.schema.states)
+            found += source.height * (wide + len(plan.schema.group_by) + 2)
+    return found
 
 
 def settings(config: Config) -> Settings:
+    """What the estimates of a config assume."""
     population: float | str = "estimate" if config.population is None else config.population
     return Settings(
         config.noise,
@@ -368,28 +294,26 @@ def settings(config: Config) -> Settings:
     )
 
 
-def estimate_groups(
-    saved: Saved, settings: Settings, clock: Clock
-) -> tuple[dict[tuple[str, ...], Estimate | Estimates], dict[str, str]]:
+def estimate_state(
+    state: AggregationState, settings: Settings
+) -> tuple[dict[Group, Estimate | Estimates], dict[str, str]]:
     """Estimates by group, and the groups that have too little data, with the reason."""
-    results: dict[tuple[str, ...], Estimate | Estimates] = {}
+    results: dict[Group, Estimate | Estimates] = {}
     skipped: dict[str, str] = {}
-    for sums in saved.groups:
-        name = tuple((sums.group or {}).values())
-        try:
-            found = estimate_sums(saved, sums, settings)
-        except InputError as error:
-            if len(saved.groups) == 1:
-                raise
-            skipped[", ".join(name)] = str(error)
+    for name, found in estimate_groups(state, settings):
+        if isinstance(found, InputError):
+            if len(state.groups) == 1:
+                raise found
+            skipped[", ".join(name)] = str(found)
             continue
-        results[name] = labelled(found, sums.group, clock)
+        group = dict(zip(state.spec.group_by, name, strict=True)) or None
+        results[name] = labelled(found, group, state.spec.clock)
     if not results:
         raise InputError(f"no group has enough data; the first one: {next(iter(skipped.values()))}")
     return results, skipped
 
 
-def listed(results: dict[tuple[str, ...], Estimate | Estimates]) -> list[Estimate]:
+def listed(results: Mapping[Group, Estimate | Estimates]) -> list[Estimate]:
     """All estimates, group by group and cell by cell."""
     found: list[Estimate] = []
     for result in results.values():
@@ -412,17 +336,6 @@ def labelled(found: Estimate | Estimates, group: dict[str, str] | None, clock: C
     return replace(found, items=tuple(label(e) for e in found.items), pooled=pooled)
 
 
-def _count(total: Accumulator) -> None:
-    """Add what readers noticed to the groups' own counts.
-
-    A rejected row may not tell its group, so among several groups only the ledger counts it.
-    """
-    total.count_repeated()
-    if len(total.filled) == 1:
-        (only,) = total.filled
-        total.digests[only] = total.digests[only].counted(Counts(rejected=total.refused.number))
-
-
 def _nothing(rows: int, rejections: Iterator[Rejection]) -> str:
     if not rows:
         return "the input has no rows, only a header or nothing at all"
@@ -430,17 +343,3 @@ def _nothing(rows: int, rejections: Iterator[Rejection]) -> str:
     if first is None:
         return "no record is complete; see input.absent"
     return f"all {rows:,} rows were rejected; the first: {first.reason} ({first.file}, row {first.row})"
-
-
-def _culprit(plan: Plan, error: Exception) -> str:
-    """Which file Polars could not read."""
-    for i, source in enumerate(plan.sources):
-        try:
-            tidy(source, i, plan.schema).select(pl.len()).collect(engine="streaming")
-            tidy(source, i, plan.schema).filter(pl.col(TIME) < 0).collect(engine="streaming")
-        except (pl.exceptions.PolarsError, OSError) as own:
-            text = str(own)
-            if "not properly escaped" in text:
-                return f"{source.name}: a quotation mark is opened and not closed"
-            return f"{source.name} cannot be read: {text.splitlines()[0]}"
-    return f"the input cannot be read: {str(error).splitlines()[0]}"

@@ -1,19 +1,19 @@
-"""Why rows were rejected: they are looked up again by their place, one reason each."""
+"""Why rows were rejected: they are read again at their place, and `read_record` tells one reason each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 
-from aggmc_beam.local import jsonlines
-from aggmc_beam.local.sources import BROKEN, ROW, Source
-from aggmc_beam.local.survey import BATCH, batches
-from aggmc_beam.records import Rejected, Schema, parse_json, read_record
+from aggmc_beam.local.batches import Batch
+from aggmc_beam.local.blocks import Place, RowCounts
+from aggmc_beam.local.sources import Source, reading
+from aggmc_beam.local.text import Unreadable
+from aggmc_beam.local.tidy import reason_of
+from aggmc_beam.records import Schema
 from aggmc_beam.redact import redacted
 
 CONFLICT = "its realization and time were met before, with other counts; the first record was kept"
@@ -37,60 +37,36 @@ class Rejection:
         }
 
 
-def explain(
-    sources: list[Source],
-    schema: Schema,
-    refused: list[np.ndarray],
-    reasons: Mapping[tuple[int, int], str],
-    conflicts: list[np.ndarray],
-) -> Iterator[Rejection]:
+def explain(sources: Sequence[Source], schema: Schema, counts: RowCounts) -> Iterator[Rejection]:
     """The rejections in order of file and row. Files without any are not read again."""
-    none = np.zeros((0, 2), np.int64)
-    bad, repeated = np.concatenate([none, *refused]), np.concatenate([none, *conflicts])
     for number, source in enumerate(sources):
-        known = {int(row): reasons.get((number, int(row)), "") for row in bad[bad[:, 0] == number, 1]}
-        known |= {int(row): CONFLICT for row in repeated[repeated[:, 0] == number, 1]}
+        known = dict.fromkeys(_rows(counts.places, number), "")
+        known |= {row: counts.reasons.get((number, row), "") for row in known}
+        known |= dict.fromkeys(_rows(counts.conflicts, number), CONFLICT)
         if known:
             yield from _of_source(source, schema, known)
 
 
+def _rows(places: Sequence[Place], number: int) -> list[int]:
+    return [row for place in places for row in place.row[place.file == number].tolist()]
+
+
 def _of_source(source: Source, schema: Schema, known: dict[int, str]) -> Iterator[Rejection]:
-    if source.format == "jsonl":
-        for row, line in jsonlines.lines(Path(source.name), set(known)):
-            yield Rejection(source.name, row, known[row] or _json_reason(line, schema), _json(line))
-        return
-    columns = list(dict.fromkeys(schema.columns))
-    rows = pl.Series(ROW, sorted(known), pl.UInt32)
-    wanted = source.scan(columns).filter(pl.col(ROW).is_in(rows.implode()))
-    for batch in batches(wanted, BATCH):
-        for record in batch.iter_rows(named=True):
-            row, broken = int(record.pop(ROW)), record.pop(BROKEN)
-            reason = known[row] or (
-                "it has more fields than the header" if broken else _reason(record, schema)
-            )
-            yield Rejection(source.name, row, reason, {k: _plain(v) for k, v in record.items()})
+    wanted = np.sort(np.fromiter(known, np.int64))
+    with reading(source):
+        for make in source.batches(schema, list(dict.fromkeys(schema.columns))):
+            batch = make()
+            for i in np.flatnonzero(np.isin(batch.rows, wanted)).tolist():
+                row = int(batch.rows[i])
+                reason = known[row] or reason_of(batch, i, schema) or UNKNOWN
+                yield Rejection(source.name, row, reason, _shown(batch, i))
 
 
-def _reason(record: Mapping[str, Any], schema: Schema) -> str:
+def _shown(batch: Batch, i: int) -> Any:
     try:
-        read_record(record, schema)
-    except Rejected as error:
-        return str(error)
-    return UNKNOWN
-
-
-def _json_reason(line: bytes, schema: Schema) -> str:
-    try:
-        return _reason(parse_json(line), schema)
-    except Rejected as error:
-        return str(error)
-
-
-def _json(line: bytes) -> Any:
-    try:
-        return _plain(parse_json(line))
-    except Rejected:
-        return line.decode(errors="replace")[:1000]
+        return _plain(batch.raw(i))
+    except Unreadable as error:
+        return error.shown
 
 
 def _plain(value: Any) -> Any:

@@ -18,7 +18,7 @@ from aggmc_beam.config import Config
 from aggmc_beam.errors import InputError
 from aggmc_beam.local.engine import Result
 from aggmc_beam.redact import redacted
-from aggmc_beam.saved import FILE_NAME
+from aggmc_beam.sums.run_file import FILE_NAME
 
 try:
     import fcntl
@@ -102,7 +102,7 @@ def write(result: Result, config: Config, plain: Mapping[str, Any]) -> list[Path
         _write_lines(aside / REJECTED, (r.to_dict() for r in result.rejections()))
         plain = redacted(plain)
         if config.output.moments:
-            result.saved.save(aside / FILE_NAME)
+            result.save(aside / FILE_NAME)
         if config.output.report:
             write_report(lines, aside / REPORT, dict(plain), result.ledger)
         about = {"config": plain, "ledger": result.ledger, "files": _checksums(aside)}

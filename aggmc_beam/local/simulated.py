@@ -12,8 +12,8 @@ from aggmc_beam.chain import Cycle
 from aggmc_beam.config import Config, Simulate
 from aggmc_beam.durations import instant, iso
 from aggmc_beam.errors import InputError
-from aggmc_beam.local.layout import COUNT_COLUMN, STATE_COLUMN, clock
-from aggmc_beam.local.sources import _FORMATS
+from aggmc_beam.local.schema import COUNT_COLUMN, STATE_COLUMN, clock
+from aggmc_beam.local.sources import FORMATS
 from aggmc_beam.result import Estimate
 from aggmc_beam.simulation import random_chain, simulate
 from aggmc_beam.spreadsheet import check_cells
@@ -39,7 +39,7 @@ def write_simulated(config: Config, path: str | os.PathLike[str]) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.part")
     try:
-        _write(frame, aside, _FORMATS.get(path.suffix.lower(), config.input.format))
+        _write(frame, aside, FORMATS.get(path.suffix.lower(), config.input.format))
         os.replace(aside, path)
     finally:
         aside.unlink(missing_ok=True)

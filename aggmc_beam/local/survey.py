@@ -1,144 +1,96 @@
-"""A first pass: how many realizations and steps there are, and whether they are in order."""
+"""A first look at input that does not fit into memory: how much each group holds, and how its rows lie."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
 import polars as pl
 
-from aggmc_beam.local.keys import Group, Keys
-from aggmc_beam.local.tidy import KEY, TIME, group_columns, placed, readable
-from aggmc_beam.records import Schema
-from aggmc_beam.stretches import Steps, limits_of
+from aggmc_beam.sums.jackknife import FEW_REALIZATIONS, Extent
+from aggmc_beam.sums.records import Group, Records
 
-#: Rows that are read at once; also a bound on memory.
-BATCH = 100_000
+#: Records of a realization that stay open at each end of a run of steps.
+OPEN = 4
 
 
-#: Rows that were read, or that will be.
-Table = pl.DataFrame | pl.LazyFrame
-
-
-@dataclass(frozen=True)
-class Extent:
-    """How much a group holds: K realizations, and the first and last step of any."""
-
-    realizations: int
-    first: int
-    last: int
-
-
-@dataclass(frozen=True)
+@dataclass
 class Survey:
-    """`rows` read in all; `backwards`: how many rows come before one of the same realization that
-    was read earlier; `stretches`: how many there are of rows of one realization after each other."""
+    """Of each realization in each block: how many records, and its first and last step."""
 
-    rows: int
-    backwards: int
-    stretches: int
-    extents: dict[Group, Extent]
+    rows: int = 0
+
+    def __post_init__(self) -> None:
+        self._parts: list[pl.DataFrame] = []
+
+    def add(self, records: Records) -> None:
+        """Look at the next block."""
+        if not len(records):
+            return
+        frame = pl.DataFrame({"key": records.realization, "time": records.time})
+        found = frame.group_by("key").agg(
+            number=pl.len(), first=pl.col("time").min(), last=pl.col("time").max()
+        )
+        key = found["key"].to_numpy()
+        group = records.group_of[key]
+        columns = [pl.Series(f"group{i}", [g[i] for g in records.groups]).gather(group)
+                   for i in range(len(records.groups[0]))]  # fmt: skip
+        names = pl.Series("name", list(map(str, records.names[key].tolist())), pl.String)
+        block = pl.lit(len(self._parts)).alias("block")
+        self._parts.append(found.drop("key").with_columns(names, *columns, block))
 
     @property
-    def is_grouped(self) -> bool:
-        """Whether each realization's rows follow each other, in order of time."""
-        realizations = sum(extent.realizations for extent in self.extents.values())
-        return self.backwards == 0 and self.stretches == realizations
+    def _by(self) -> list[str]:
+        return [c for c in self._parts[0].columns if c.startswith("group")]
+
+    def extents(self) -> dict[Group, Extent]:
+        """How much each group holds, in order of appearance. Of repeated records, one for each step counts."""
+        if not self._parts:
+            return {}
+        by = self._by
+        each = pl.concat(self._parts).group_by([*by, "name"], maintain_order=True).agg(
+            pl.col("number").sum(), pl.col("first").min(), pl.col("last").max()
+        ).with_columns(pl.min_horizontal("number", pl.col("last") - pl.col("first") + 1))  # fmt: skip
+        found = each.group_by(by or pl.lit(0).alias("all"), maintain_order=True).agg(
+            pl.len().alias("names"), pl.col("number").sum(), pl.col("first").min(), pl.col("last").max()
+        )
+        return {
+            tuple(row[g] for g in by): Extent(
+                min(row["names"], FEW_REALIZATIONS), row["number"], row["first"], row["last"]
+            )
+            for row in found.iter_rows(named=True)
+        }
+
+    def open_records(self) -> int:
+        """About how many records at most wait for neighbours, if blocks come as they are.
+
+        A realization whose steps come in order, without gaps, keeps a few; else each run of steps in a block does.
+        """
+        if not self._parts:
+            return 0
+        by = [*self._by, "name"]
+        gaps = pl.col("last") - pl.col("first") + 1 - pl.col("number")
+        found = (
+            pl.concat(self._parts)
+            .sort(*by, "block")
+            .with_columns(after=(pl.col("first") > pl.col("last").shift()).over(by).fill_null(True))
+            .group_by(by)
+            .agg(
+                ordered=pl.col("after").all(),
+                open=pl.min_horizontal(pl.col("number"), OPEN * (1 + pl.max_horizontal(gaps, 0))).sum(),
+                gaps=pl.max_horizontal(gaps, 0).sum(),
+                number=pl.col("number").sum(),
+            )
+        )
+        in_order = pl.min_horizontal(pl.col("number"), OPEN * (1 + pl.col("gaps")))
+        return int(found.select(pl.when("ordered").then(in_order).otherwise("open").sum()).item())
+
+    def is_apart(self) -> bool:
+        """Whether no step of a realization comes in several blocks."""
+        if not self._parts:
+            return True
+        by = [*self._by, "name"]
+        found = pl.concat(self._parts).sort(*by, "first")
+        return not found.select((pl.col("first") <= pl.col("last").shift()).over(by).any()).item()
 
 
-def survey(
-    frame: pl.LazyFrame, schema: Schema, progress: Callable[[int], None], exact: bool = True
-) -> Survey:
-    """The survey of tidy rows; of those that will be rejected only the number matters.
 
-    Without `exact` the counts are not read, and rows that have a realization and a time but no counts are
-    taken for good ones.
-    """
-    keys = Keys(group_columns(schema))
-    none = np.zeros(0, np.int64)
-    first, last = none, none
-    rows = backwards = stretches = 0
-    latest = -1
-    good_rows = readable(schema) if exact else placed(schema)
-    wanted = frame.select(*keys.columns, KEY, TIME, good_rows.alias("good"))
-    for batch in batches(wanted, BATCH * 4):
-        rows += batch.height
-        good = batch if batch["good"].all() else batch.filter("good")
-        (key, heads), time = keys.stretches(good), good[TIME].to_numpy()
-        more = len(keys) - len(first)
-        first = np.concatenate([first, np.full(more, np.iinfo(np.int64).max)])
-        last = np.concatenate([last, np.full(more, np.iinfo(np.int64).min)])
-        backwards += _scan(key, time, heads, first, last)
-        changes = key if heads is None else key[heads]
-        stretches += int(np.count_nonzero(np.diff(changes, prepend=latest)))
-        latest = int(key[-1]) if len(key) else latest
-        progress(rows)
-    return Survey(rows, backwards, stretches, _extents(keys, first, last))
-
-
-def _scan(
-    key: np.ndarray, time: np.ndarray, heads: np.ndarray | None, first: np.ndarray, last: np.ndarray
-) -> int:
-    """Widen each key's first and last step; how many steps lie before an earlier row's."""
-    if not len(key):
-        return 0
-    if np.any(np.diff(key if heads is None else key[heads]) < 0):
-        # Small numbers are sorted by their digits, which is faster.
-        order = np.argsort(key.astype(np.uint16) if len(last) <= 1 << 16 else key, kind="stable")
-        key, time, heads = key[order], time[order], None
-    if heads is None:
-        heads = np.flatnonzero(np.concatenate([[True], np.diff(key) != 0]))
-    k, steps = key[heads], Steps.of(time, heads)
-    found = steps.back + int((time[heads] < last[k]).sum())
-    first[k] = np.minimum(first[k], steps.first)
-    last[k] = np.maximum(last[k], steps.last)
-    return found
-
-
-def _extents(keys: Keys, first: np.ndarray, last: np.ndarray) -> dict[Group, Extent]:
-    group = keys.group
-    found = {}
-    for number, name in enumerate(keys.groups):
-        at = group == number
-        found[name] = Extent(int(at.sum()), int(first[at].min()), int(last[at].max()))
-    return found
-
-
-def extents_of(
-    keys: Keys, key: np.ndarray, time: np.ndarray, heads: np.ndarray | None
-) -> dict[Group, Extent]:
-    """How much each group holds of these records; `heads` tells where stretches of equal keys begin."""
-    if not len(key):
-        return {}
-    there = np.zeros(len(keys), bool)
-    there[key if heads is None else key[heads]] = True
-    if len(keys.groups) == 1:
-        return {keys.groups[0]: Extent(int(there.sum()), *limits_of(time))}
-    group = keys.group
-    label = group[key]
-    order = np.argsort(label, kind="stable")
-    heads = np.flatnonzero(np.diff(label[order], prepend=-1))
-    first, last = np.minimum.reduceat(time[order], heads), np.maximum.reduceat(time[order], heads)
-    number = np.bincount(group[there])
-    return {
-        keys.groups[g]: Extent(int(number[g]), a, b)
-        for g, a, b in zip(label[order[heads]].tolist(), first.tolist(), last.tolist(), strict=True)
-    }
-
-
-def steps_back(key: np.ndarray, time: np.ndarray) -> int:
-    """How many records come before one of the same realization that was met earlier."""
-    size = int(key.max(initial=-1)) + 1
-    limits = np.iinfo(np.int64)
-    return _scan(key, time, None, np.full(size, limits.max), np.full(size, limits.min))
-
-
-def batches(frame: Table, rows: int) -> Iterator[pl.DataFrame]:
-    """The rows of a frame in order, a bounded number at a time."""
-    if isinstance(frame, pl.DataFrame):
-        yield from frame.iter_slices(rows)
-        return
-    for batch in frame.collect_batches(chunk_size=rows, maintain_order=True):
-        if batch.height:
-            yield batch

@@ -14,7 +14,7 @@ from aggmc_beam.config import FROM_DATA, Columns, Config, Input, Uncertainty
 from aggmc_beam.errors import InputError, nearest
 from aggmc_beam.fitting import Settings
 from aggmc_beam.local.engine import Plan, run_plan
-from aggmc_beam.local.layout import find_schema
+from aggmc_beam.local.schema import find_schema
 from aggmc_beam.local.sources import Source, open_files, open_frame
 from aggmc_beam.result import Estimate, Estimates
 

@@ -1,175 +1,472 @@
-"""From a source's columns to those of records, as lazy Polars expressions of fixed types.
+"""What a valid record is, for many rows at once: a batch of rows becomes arrays of records.
 
-Whatever cannot be read becomes null; `records.read_record` tells later why.
+A row that these expressions cannot read is left to `records.read_record`, which reads one at a time and tells
+what is wrong. So what is accepted here must be what `read_record` finds; what is not only takes longer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from aggmc_beam.errors import InputError, nearest
-from aggmc_beam.local.sources import BROKEN, ROW, Source
-from aggmc_beam.records import MAX_COUNT, MAX_TIME, Clock, Schema
+from aggmc_beam.errors import InputError
+from aggmc_beam.local.batches import Batch
+from aggmc_beam.local.text import DIGITS, Fields
+from aggmc_beam.records import (
+    MAX_COUNT,
+    MAX_TIME,
+    SPACE,
+    WHOLE_AND_ZEROS,
+    Clock,
+    Record,
+    Rejected,
+    Schema,
+    good_rows,
+    identity,
+    read_place,
+    read_record,
+)
 
-KEY, TIME, VALUES, STATE, COUNT, POPULATION, FILE = (
-    "__key", "__time", "__values", "__state", "__count", "__population", "__file",
-)  # fmt: skip
-
-
-def group_columns(schema: Schema) -> list[str]:
-    return [f"__group{i}" for i in range(len(schema.group_by))]
-
-
-def value_columns(schema: Schema) -> list[str]:
-    """Names of the tidy columns that hold counts."""
-    if schema.state is not None:
-        return [STATE, COUNT]
-    if isinstance(schema.counts, str):
-        return [VALUES]
-    return [f"__value{i}" for i in range(len(schema.counts))]
-
-
-def placed(schema: Schema) -> pl.Expr:
-    """Whether a tidy row tells its groups, realization and time."""
-    needed = [*group_columns(schema), KEY, TIME]
-    return pl.all_horizontal([pl.col(c).is_not_null() for c in needed] + [~pl.col(BROKEN)])
+#: Rows of which so many are alike on average are looked at once for each run of equal ones.
+RUN = 4
+#: Larger whole numbers are not all exact as floats.
+EXACT = 2**53
 
 
-def readable(schema: Schema) -> pl.Expr:
-    """Whether a tidy row holds a record, or part of one; exact but for lists with nulls or NaN."""
-    good = [placed(schema)]
-    if schema.population is not None:
-        good.append(pl.col(POPULATION).is_between(0, MAX_COUNT, "none"))
-    if value_columns(schema) == [VALUES]:
-        good.append(pl.col(VALUES).list.len() == len(schema.states))
-        good.append(pl.col(VALUES).list.sum().is_finite())
-    else:
-        for c in value_columns(schema):
-            if c != STATE:
-                good.append(pl.col(c).abs() < MAX_COUNT)
-    return pl.all_horizontal(good).fill_null(False)
+@dataclass(frozen=True)
+class Tidy:
+    """Valid rows: `names` are the columns of groups and, last, the realization, as integers or categories.
 
-
-def tidy(source: Source, number: int, schema: Schema, native: bool = False) -> pl.LazyFrame:
-    """The rows of one source, with groups, key, time, counts, population and place.
-
-    With `native`, realizations and counts that are whole numbers stay so, and names of states are as they
-    are written; else they are text and floats, and clean.
+    In the long layout `counts` [n] are those of the states `state` [n]; that is -1 where a row tells its
+    realization and time, but no count of a state, so that its record cannot be used.
     """
-    missing = [c for c in schema.columns if c not in source.columns]
-    if missing:
-        raise InputError(_missing(source, missing[0]))
-    dtype = source.columns
-    names = schema.group_by
-    columns = [name_of(c, dtype[c]).alias(f"__group{i}") for i, c in enumerate(names)]
-    columns.append(_key(schema.realization, dtype[schema.realization], native).alias(KEY))
-    columns.append(_time(schema.time, dtype[schema.time], schema.clock, source.name).alias(TIME))
-    if schema.population is not None:
-        columns.append(_number(schema.population, dtype[schema.population]).alias(POPULATION))
-    columns += _values(schema, source, native)
-    columns += [pl.lit(number, pl.UInt32).alias(FILE), pl.col(ROW).cast(pl.UInt32), pl.col(BROKEN)]
-    return source.scan(list(dict.fromkeys(schema.columns))).select(columns)
+
+    rows: np.ndarray
+    names: list[pl.Series]
+    time: np.ndarray
+    counts: np.ndarray
+    state: np.ndarray | None = None
+    population: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def part(self, at: np.ndarray) -> Tidy:
+        """Some of the rows."""
+        return Tidy(
+            self.rows[at],
+            [name.gather(at) for name in self.names],
+            self.time[at],
+            np.take(self.counts, at, axis=0),
+            None if self.state is None else self.state[at],
+            None if self.population is None else self.population[at],
+        )
 
 
-def _key(column: str, dtype: Any, native: bool) -> pl.Expr:
-    if native and _is_whole(dtype):
-        return pl.col(column)
-    if native and dtype == pl.String:
-        return pl.col(column).map_batches(_named, return_dtype=pl.String, is_elementwise=True)
-    return name_of(column, dtype)
+@dataclass(frozen=True)
+class Read:
+    """A batch that was read: its valid rows, and the numbers of all its rows that are not."""
+
+    height: int
+    tidy: Tidy
+    refused: np.ndarray
+    singly: int
+    """How many rows only `read_record` could read."""
 
 
-def _named(texts: pl.Series) -> pl.Series:
-    """What `name_of` tells of texts. Rows of a realization mostly follow each other, and are looked at once.
+class Tidier:
+    """Reads the batches of a schema. Names of all of them are categories of one kind."""
 
-    >>> _named(pl.Series([" a ", " a ", "", None, "b"])).to_list()
-    ['a', 'a', None, None, 'b']
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        self.name_kind = pl.Categorical(pl.Categories.random())
+        self.columns = list(dict.fromkeys(schema.columns))
+
+    def read(self, batch: Batch, source: str = "the input") -> Read:
+        """The records in a batch; of a source by this name."""
+        frame, schema = batch.frame, self.schema
+        good = np.ones(frame.height, bool)
+        good[batch.broken] = False
+        if not good.any():
+            found = self.nothing()
+        else:
+            found = self._arrays(batch, good, source)
+        left = np.flatnonzero(~good)
+        if not len(left):
+            return Read(len(good), found, batch.rows[:0], 0)
+        return self._singly(batch, found, left)
+
+    def nothing(self) -> Tidy:
+        """No rows."""
+        S, long = len(self.schema.states), self.schema.state is not None
+        none = np.zeros(0, np.int64)
+        names = [pl.Series([], dtype=pl.Int64)] * (1 + len(self.schema.group_by))
+        counts = none if long else np.zeros((0, S), np.int16)
+        population = None if self.schema.population is None else np.zeros(0)
+        return Tidy(none, names, none, counts, none if long else None, population)
+
+    def _arrays(self, batch: Batch, good: np.ndarray, source: str) -> Tidy:
+        """The rows that these expressions can read; `good` is cleared for all others."""
+        frame, schema = batch.frame, self.schema
+        names = [self._names(frame[c], batch.is_json) for c in (*schema.group_by, schema.realization)]
+        time = steps(frame[schema.time], schema.clock, source)
+        columns = [*names, time]
+        if schema.population is not None:
+            size = _numbers(frame[schema.population])
+            columns.append(size.set(~size.is_between(0, MAX_COUNT, "none"), None))
+        for column in columns:
+            if column.null_count():
+                good &= column.is_not_null().to_numpy()
+        at = None if good.all() else np.flatnonzero(good)
+        state = None
+        if schema.state is not None:
+            state = self._states(frame[schema.state], batch.is_json)
+            values = _numbers(frame[str(schema.counts)])
+            value = values.cast(pl.Float64).fill_null(np.nan).to_numpy()
+            counts, fine = value, (np.abs(value) < MAX_COUNT) & (state >= 0)
+            fine = None if fine.all() else fine
+        elif isinstance(schema.counts, str):
+            counts, fine = lists(frame[schema.counts], len(schema.states), source)
+        else:
+            counts, fine = _matrix([_numbers(frame[c]) for c in schema.counts])
+        if fine is not None:
+            good &= fine
+            at = np.flatnonzero(good)
+        if at is not None:
+            counts, state = counts[at], None if state is None else state[at]
+            columns, rows = [c.gather(at) for c in columns], batch.rows[at]
+        else:
+            rows = batch.rows
+        columns = [c.rechunk() for c in columns]
+        sizes = None if schema.population is None else columns.pop().to_numpy().astype(np.float64)
+        return Tidy(rows, columns[:-1], columns[-1].to_numpy(), counts, state, sizes)
+
+    def _names(self, column: pl.Series, is_json: bool) -> pl.Series:
+        return names_of(column, self.name_kind, is_json)
+
+    def _states(self, column: pl.Series, is_json: bool) -> np.ndarray:
+        """The number of each row's state, -1 where it has none."""
+        coded = names_of(column, self.name_kind, is_json)
+        if coded.dtype == pl.Int64:
+            coded = coded.cast(pl.String).cast(self.name_kind)
+        code = coded.to_physical().fill_null(0).to_numpy()
+        states = pl.Series(self.schema.states, dtype=pl.String).cast(self.name_kind).to_physical().to_numpy()
+        table = np.full(max(int(code.max(initial=0)), int(states.max())) + 1, -1, np.int32)
+        table[states] = np.arange(len(states))
+        found = table[code]
+        if coded.null_count():
+            found[coded.is_null().to_numpy()] = -1
+        return found
+
+    def _singly(self, batch: Batch, found: Tidy, left: np.ndarray) -> Read:
+        """With the rows that are left, read one at a time."""
+        records: list[Record] = []
+        rows, refused, valid = [], [], 0
+        for i in left.tolist():
+            try:
+                records.append(_record(batch, i, self.schema))
+                rows.append(batch.rows[i])
+                valid += 1
+            except Spoiled as error:
+                records.append(error.record)
+                rows.append(batch.rows[i])
+                refused.append(batch.rows[i])
+            except Rejected:
+                refused.append(batch.rows[i])
+        if rows:
+            found = self._joined(found, self._tidy(records, np.array(rows, np.int64)))
+        return Read(len(batch.rows), found, np.array(refused, np.int64), valid)
+
+    def _tidy(self, records: Sequence[Record], rows: np.ndarray) -> Tidy:
+        names = [pl.Series([r.group[g] for r in records], dtype=pl.String) for g in range(len(self.schema.group_by))]
+        names.append(pl.Series([r.realization for r in records], dtype=pl.String))
+        counts, state = np.array([r.counts for r in records]), None
+        if self.schema.state is not None:
+            state = np.where(np.isnan(counts).all(1), -1, np.argmin(np.isnan(counts), 1)).astype(np.int32)
+            counts = counts[np.arange(len(counts)), np.maximum(state, 0)]
+        population = None
+        if self.schema.population is not None:
+            population = np.array([r.population for r in records], np.float64)
+        time = np.array([r.time for r in records], np.int64)
+        return Tidy(rows, [n.cast(self.name_kind) for n in names], time, counts, state, population)
+
+    def _joined(self, a: Tidy, b: Tidy) -> Tidy:
+        both = join([a, b], self.name_kind)
+        return both.part(np.argsort(both.rows, kind="stable"))
+
+
+class Spoiled(Rejected):
+    """A row of a long table that tells its record, but no count of a state. `record` has no counts."""
+
+    def __init__(self, reason: str, record: Record) -> None:
+        super().__init__(reason)
+        self.record = record
+
+
+def _record(batch: Batch, i: int, schema: Schema) -> Record:
+    """The record in one row; `Rejected` with the reason, or `Spoiled` if it costs others too."""
+    row = batch.raw(i)
+    try:
+        found = read_record(row, schema)
+    except Rejected as error:
+        if schema.state is None:
+            raise
+        group, realization, time = read_place(row, schema)
+        # A population that is none costs its row alone, as one that differs from others does.
+        nothing = np.full(len(schema.states), np.nan)
+        raise Spoiled(str(error), Record(realization, time, nothing, 1.0, group)) from None
+    if isinstance(row, Fields) and row.missing:
+        raise Rejected("it has fewer fields than the header")
+    return found
+
+
+def reason_of(batch: Batch, i: int, schema: Schema) -> str | None:
+    """Why a row is no record; None if it is one."""
+    try:
+        _record(batch, i, schema)
+    except Rejected as error:
+        return str(error)
+    return None
+
+
+def join(parts: Sequence[Tidy], kind: Any) -> Tidy:
+    """The rows of several, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    names = []
+    for columns in zip(*(part.names for part in parts), strict=True):
+        types = {column.dtype for column in columns if len(column)}
+        if len(types) > 1:
+            columns = tuple(c.cast(pl.String).cast(kind) for c in columns)
+        elif types:
+            columns = tuple(c for c in columns if c.dtype in types)
+        names.append(pl.concat(columns))
+
+    def together(what: Callable[[Tidy], np.ndarray | None]) -> Any:
+        arrays = [array for part in parts if (array := what(part)) is not None]
+        return np.concatenate(arrays) if arrays else None
+
+    return Tidy(
+        together(lambda p: p.rows), names, together(lambda p: p.time), together(lambda p: p.counts),
+        together(lambda p: p.state), together(lambda p: p.population),
+    )  # fmt: skip
+
+
+# Names
+
+
+def names_of(column: pl.Series, kind: Any, is_json: bool = False) -> pl.Series:
+    """What `records.identity` makes of each value: as integers if all are whole, else as categories of a kind;
+    null where there is no name.
+
+    >>> names_of(pl.Series([" a", "7.0", "", None, "b"]), pl.Categorical()).to_list()
+    ['a', '7', None, None, 'b']
     """
-    stretches = texts.rle().struct.unnest()
-    few = 2 * stretches.height < len(texts)
-    names = (stretches["value"] if few else texts).to_frame("text").select(name_of("text", pl.String))
-    if not few:
-        return names.to_series()
-    return names.to_series().gather(np.repeat(np.arange(stretches.height), stretches["len"]))
+    dtype = column.dtype
+    if is_whole(dtype):
+        return column.cast(pl.Int64)
+    if dtype.is_float():
+        column = column.set(~column.is_finite(), None)
+        if ((column == column.round()) & (column.abs() < EXACT)).all():
+            return column.cast(pl.Int64)
+    if dtype in (pl.String, pl.Categorical, pl.Enum, pl.Boolean):
+        text = column.cast(pl.String)
+        at, distinct = distinct_values(text)
+        return _canonical(distinct, is_json).cast(kind).gather(at)
+    if dtype.is_nested() or dtype in (pl.Binary, pl.Object, pl.Null, pl.Unknown):
+        return pl.Series(column.name, [None], pl.Int64).new_from_index(0, len(column))
+    distinct = column.unique().to_frame("value")
+    names = pl.Series("name", [_identity(v) for v in distinct["value"].to_list()], pl.String)
+    distinct = distinct.with_columns(names.cast(kind))
+    found = column.to_frame("value").join(distinct, on="value", how="left", maintain_order="left")
+    return found["name"]
 
 
-def _values(schema: Schema, source: Source, native: bool) -> list[pl.Expr]:
-    dtype = source.columns
-
-    def number(column: str) -> pl.Expr:
-        whole = native and _is_whole(dtype[column])
-        return pl.col(column) if whole else _number(column, dtype[column])
-
-    if schema.state is not None:
-        assert isinstance(schema.counts, str)
-        raw = native and dtype[schema.state] == pl.String
-        state = pl.col(schema.state) if raw else name_of(schema.state, dtype[schema.state])
-        return [state.alias(STATE), number(schema.counts).alias(COUNT)]
-    if isinstance(schema.counts, str):
-        return [_list(schema.counts, dtype[schema.counts], source, native).alias(VALUES)]
-    return [number(c).alias(f"__value{i}") for i, c in enumerate(schema.counts)]
+def distinct_names(batch: Batch, column: str) -> set[str]:
+    """The names that a column has."""
+    found = names_of(batch.frame[column], pl.Categorical(), batch.is_json)
+    names = set(found.drop_nulls().cast(pl.String).unique().to_list())
+    for i in np.flatnonzero(found.is_null().to_numpy()).tolist():
+        try:
+            names.add(identity(batch.raw(i).get(column)))
+        except Rejected:
+            continue
+    return names
 
 
-def _is_whole(dtype: Any) -> bool:
+def _identity(value: Any) -> str | None:
+    try:
+        return identity(value)
+    except Rejected:
+        return None
+
+
+def is_whole(dtype: Any) -> bool:
     """Whether values are integers that 64 bits with a sign can hold."""
     return bool(dtype.is_integer()) and dtype not in (pl.UInt64, pl.Int128, pl.UInt128)
 
 
-def name_of(column: str, dtype: Any) -> pl.Expr:
-    """A realization, group or state as text; 7, 7.0 and "7" are the same."""
-    c = pl.col(column)
-    if dtype.is_float():
-        whole = c.is_finite() & (c == c.round()) & (c.abs() < 2**53)
-        return pl.when(whole).then(c.cast(pl.Int64, strict=False).cast(pl.String)).otherwise(
-            pl.when(c.is_finite()).then(c.cast(pl.String))
-        )  # fmt: skip
-    if isinstance(dtype, pl.List | pl.Array | pl.Struct) or dtype == pl.Binary:
-        return pl.lit(None, pl.String)
-    text = c.cast(pl.String).str.strip_chars()
-    return pl.when((text != "") & ~text.str.contains(r"[\x{FFFD}\x00]")).then(text)
+def distinct_values(text: pl.Series) -> tuple[np.ndarray, pl.Series]:
+    """Where each value is in a shorter series: one of runs of equal values if those are long, or of all that
+    are different."""
+    starts = text.ne_missing(text.shift())
+    if len(text):
+        starts[0] = True
+    number = int(starts.sum())
+    if RUN * number <= len(text):
+        at = np.cumsum(starts.to_numpy(), dtype=np.int64) - 1
+        return at, text.filter(starts)
+    # The code of a null is that of no category.
+    code = text.cast(pl.Categorical(pl.Categories.random())).to_physical()
+    codes = code.fill_null((code.max() or 0) + 1).to_numpy()  # type: ignore[operator]
+    first = np.full(int(codes.max(initial=0)) + 1, -1)
+    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
+    met = np.flatnonzero(first >= 0)
+    place = np.zeros(len(first), np.int64)
+    place[met] = np.arange(len(met))
+    return place[codes], text.gather(first[met])
 
 
-def _number(column: str, dtype: Any) -> pl.Expr:
-    c = pl.col(column)
+def _canonical(text: pl.Series, is_json: bool) -> pl.Series:
+    """The names that texts are, null where they are none."""
+    c = pl.col("text").str.strip_chars(SPACE)
+    whole = c.str.extract(f"^{WHOLE_AND_ZEROS.pattern}$")
+    name = pl.coalesce(pl.when(whole == "-0").then(pl.lit("0")).otherwise(whole), c)
+    is_name = (c != "") & ~c.str.contains("[\\x{FFFD}\\x00]")
+    if is_json:
+        # Polars makes text of what is none in JSON.
+        is_name &= ~pl.col("text").str.contains(rf"^[\[{{]|^-?[0-9]{{{DIGITS},}}")
+    return text.to_frame("text").select(pl.when(is_name).then(name)).to_series()
+
+
+# Numbers
+
+
+def _numbers(column: pl.Series) -> pl.Series:
+    """As integers or floats; null, NaN or infinite where a value is no number."""
+    dtype = column.dtype
+    if is_whole(dtype):
+        return column
     if dtype == pl.String:
-        return c.str.strip_chars().cast(pl.Float64, strict=False)
-    return c.cast(pl.Float64) if dtype.is_numeric() else pl.lit(None, pl.Float64)
+        return column.str.strip_chars(SPACE).cast(pl.Float64, strict=False)
+    if dtype.is_numeric():
+        return column.cast(pl.Float64)
+    return pl.Series(column.name, [None], pl.Float64).new_from_index(0, len(column))
 
 
-def _list(column: str, dtype: Any, source: Source, native: bool) -> pl.Expr:
-    c = pl.col(column)
+def _matrix(columns: Sequence[pl.Series]) -> tuple[np.ndarray, np.ndarray | None]:
+    """Columns side by side, as integers where all are whole, and which rows are good (None: all)."""
+    frame = pl.DataFrame([c.alias(str(i)) for i, c in enumerate(columns)])
+    missing = [c for c in frame.columns if frame[c].null_count()]
+    if all(is_whole(dtype) for dtype in frame.dtypes):
+        there = None
+        if missing:
+            there = frame.select(pl.all_horizontal(pl.col(missing).is_not_null())).to_series().to_numpy()
+            frame = frame.with_columns(pl.col(missing).fill_null(0))
+        return _integers(frame), there
+    values = frame.cast(pl.Float64).with_columns(pl.col(missing).fill_null(np.nan)).to_numpy(order="c")
+    return _checked(values)
+
+
+def _integers(frame: pl.DataFrame) -> np.ndarray:
+    """Whole numbers in as few bytes as hold them."""
+    for dtype in (pl.Int16, pl.Int32):
+        try:
+            return frame.cast(dtype).to_numpy(order="c")
+        except pl.exceptions.InvalidOperationError:  # a number is too large
+            continue
+    found = frame.to_numpy(order="c")
+    return found if np.abs(found).max(initial=0) < EXACT else found.astype(np.float64)
+
+
+def _checked(values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    good = good_rows(values)
+    if good.all():
+        return narrowed(values), None
+    values[~good] = 0
+    return narrowed(values), good
+
+
+def narrowed(values: np.ndarray) -> np.ndarray:
+    """Floats as integers if all are whole and small.
+
+    >>> narrowed(np.array([1.0, 2.0])).dtype, narrowed(np.array([1.0, 0.5])).dtype
+    (dtype('int32'), dtype('float64'))
+    """
+    start = values[:64]
+    if not (start == np.rint(start)).all() or np.abs(values).max(initial=0) >= 2**31:
+        return values
+    found = values.astype(np.int32)
+    return found if np.array_equal(found, values) else values
+
+
+def lists(column: pl.Series, S: int, source: str) -> tuple[np.ndarray, np.ndarray | None]:
+    """The counts [n, S] in lists, and which rows are good (None: all)."""
+    dtype = column.dtype
     if dtype == pl.String:
-        part = pl.element().str.strip_chars().cast(pl.Float64, strict=False)
-        return c.str.strip_chars("[]() \t").str.split(",").list.eval(part)
-    if isinstance(dtype, pl.Array):
-        c, dtype = c.arr.to_list(), pl.List(dtype.inner)
-    if not isinstance(dtype, pl.List) or not dtype.inner.is_numeric():
-        raise InputError(f"column {column!r} of {source.name} holds {dtype}, not lists of counts")
-    return c if native and _is_whole(dtype.inner) else c.cast(pl.List(pl.Float64))
+        part = pl.element().str.strip_chars(SPACE).cast(pl.Float64, strict=False)
+        split = pl.col("text").str.strip_chars("[]() \t").str.split(",").list.eval(part)
+        column = column.to_frame("text").select(split).to_series()
+    elif isinstance(dtype, pl.Array):
+        column = column.arr.to_list()
+    if not isinstance(column.dtype, pl.List) or not column.dtype.inner.is_numeric():
+        raise InputError(f"column {column.name!r} of {source} holds {dtype}, not lists of counts")
+    fits = (column.list.len() == S).fill_null(False)
+    all_fit = bool(fits.all())
+    numbers = _numbers((column if all_fit else column.filter(fits)).list.explode())
+    if is_whole(numbers.dtype) and not numbers.null_count():
+        found, good = _integers(numbers.to_frame()).reshape(-1, S), None
+    else:
+        values = numbers.cast(pl.Float64).fill_null(np.nan).to_numpy().reshape(-1, S)
+        found, good = _checked(values.copy())
+    if all_fit:
+        return found, good
+    at = np.flatnonzero(fits.to_numpy())
+    whole, are_good = np.zeros((len(column), S), found.dtype), np.zeros(len(column), bool)
+    whole[at], are_good[at] = found, True if good is None else good
+    return whole, are_good
 
 
-def _time(column: str, dtype: Any, clock: Clock, source: str) -> pl.Expr:
+# Time
+
+
+def steps(column: pl.Series, clock: Clock, source: str = "the input") -> pl.Series:
     """The whole number of steps; null where time is not on a step."""
-    units = _moment(column, dtype, source) - clock.origin if clock.stamps else _units(column, dtype, source)
+    if clock.stamps and column.dtype == pl.String:
+        # The same times come again and again.
+        at, distinct = distinct_values(column)
+        return steps_of(distinct, clock, source).gather(at)
+    return steps_of(column, clock, source)
+
+
+def steps_of(column: pl.Series, clock: Clock, source: str) -> pl.Series:
+    frame = column.to_frame("time")
+    read = _moment if clock.stamps else _units
+    units = read(column.dtype, column.name, source)
+    if clock.stamps:
+        units = units - clock.origin
+    found = frame.select(units=units).to_series()
     if clock.unit == 1:
-        return units
-    return pl.when(units % clock.unit == 0).then(units // clock.unit)
+        return found
+    c = pl.col("units")
+    return found.to_frame("units").select(pl.when(c % clock.unit == 0).then(c // clock.unit)).to_series()
 
 
-def _units(column: str, dtype: Any, source: str) -> pl.Expr:
-    c = pl.col(column)
+def _units(dtype: Any, column: str, source: str) -> pl.Expr:
+    c = pl.col("time")
     if dtype == pl.String:
-        text = c.str.strip_chars()
+        text = c.str.strip_chars(SPACE)
         return pl.coalesce(
-            _near(text.cast(pl.Int64, strict=False)), _whole(text.cast(pl.Float64, strict=False))
+            _near(text.cast(pl.Int64, strict=False)), _whole_floats(text.cast(pl.Float64, strict=False))
         )
     if dtype.is_integer():
         return _near(c.cast(pl.Int64, strict=False))
     if dtype.is_float():
-        return _whole(c.cast(pl.Float64))
+        return _whole_floats(c.cast(pl.Float64))
     raise InputError(
         f"column {column!r} of {source} holds {dtype}, not whole numbers; for time stamps set input.step to "
         "a duration such as 1h"
@@ -180,14 +477,14 @@ def _near(c: pl.Expr) -> pl.Expr:
     return pl.when(c.is_between(-MAX_TIME, MAX_TIME, "none")).then(c)
 
 
-def _whole(c: pl.Expr) -> pl.Expr:
+def _whole_floats(c: pl.Expr) -> pl.Expr:
     whole = c.is_finite() & (c == c.round()) & (c.abs() < MAX_TIME)
     return pl.when(whole).then(c).cast(pl.Int64, strict=False)
 
 
-def _moment(column: str, dtype: Any, source: str) -> pl.Expr:
+def _moment(dtype: Any, column: str, source: str) -> pl.Expr:
     """Microseconds since 1970, UTC unless there is an offset."""
-    c = pl.col(column)
+    c = pl.col("time")
     if isinstance(dtype, pl.Datetime):
         return c.dt.epoch("us")
     if dtype == pl.Date:
@@ -212,7 +509,3 @@ def _moment(column: str, dtype: Any, source: str) -> pl.Expr:
     found = shape.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f%z", time_unit="us", strict=False)
     return found.dt.epoch("us")
 
-
-def _missing(source: Source, column: str) -> str:
-    hint = nearest(column, source.columns) if source.columns else "it has none"
-    return f"{source.name} has no column {column!r}; {hint}"

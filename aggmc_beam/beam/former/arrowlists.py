@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from aggmc_beam.local.footer import NotArrow, arrow, rows_of, whole_kind
-from aggmc_beam.local.threads import on_all_cores
+from aggmc_beam.beam.former.footer import NotArrow, arrow, rows_of, whole_kind
+from aggmc_beam.beam.former.threads import on_all_cores
 from aggmc_beam.narrow import fitted
 
 #: Counts that are read at once.

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from aggmc_beam.local.plaintext import NotPlain, Template
+from aggmc_beam.beam.former.plaintext import NotPlain, Template
 from aggmc_beam.records import MAX_BYTES
 
 CHUNK = 16 << 20

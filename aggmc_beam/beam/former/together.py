@@ -12,12 +12,12 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from aggmc_beam.local.footer import LARGE
-from aggmc_beam.local.matrix import of_rows
-from aggmc_beam.local.recordwise import by_stretch, repeats
-from aggmc_beam.local.sources import BROKEN, ROW, Source
-from aggmc_beam.local.threads import on_all_cores
-from aggmc_beam.local.tidy import FILE, KEY, TIME, VALUES
+from aggmc_beam.beam.former.footer import LARGE
+from aggmc_beam.beam.former.matrix import of_rows
+from aggmc_beam.beam.former.recordwise import by_stretch, repeats
+from aggmc_beam.beam.former.sources import BROKEN, ROW, Source
+from aggmc_beam.beam.former.threads import on_all_cores
+from aggmc_beam.beam.former.tidy import FILE, KEY, TIME, VALUES
 from aggmc_beam.records import MAX_TIME, Schema
 from aggmc_beam.stretches import are_in_order, heads_of, limits_of
 

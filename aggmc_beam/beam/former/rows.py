@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from aggmc_beam.local.assemble import Places, Records
-from aggmc_beam.local.sources import Source
-from aggmc_beam.local.survey import Table, batches
-from aggmc_beam.local.tidy import KEY
+from aggmc_beam.beam.former.assemble import Places, Records
+from aggmc_beam.beam.former.sources import Source
+from aggmc_beam.beam.former.survey import Table, batches
+from aggmc_beam.beam.former.tidy import KEY
 from aggmc_beam.narrow import compact
 
 #: Input of at most this many values, or bytes of text, is read once and kept.

@@ -6,17 +6,12 @@ from collections import Counter
 from dataclasses import replace
 
 from aggmc_beam.config.special import chain_to_plain
-from aggmc_beam.digest import jackknife_groups
 from aggmc_beam.errors import InputError
-from aggmc_beam.local.assemble import Long, Wide
-from aggmc_beam.local.engine import Plan, accumulator
+from aggmc_beam.local.engine import Plan
 from aggmc_beam.local.explain import explain
-from aggmc_beam.local.sources import ROW
-from aggmc_beam.local.survey import batches
-from aggmc_beam.local.tidy import FILE, KEY, TIME, group_columns
-from aggmc_beam.saved import Saved
+from aggmc_beam.sums.jackknife import REPLICATES
 
-#: Rows of each file that are looked at.
+#: Rows that are looked at, and of how many files.
 SAMPLE = 10_000
 FILES = 20
 
@@ -27,7 +22,8 @@ def describe(plan: Plan) -> list[str]:
     formats = ", ".join(sorted({s.format for s in plan.sources}))
     columns = schema.counts if isinstance(schema.counts, str) else ", ".join(schema.counts)
     step = f"{schema.clock.step} ({'time stamps' if schema.clock.stamps else 'whole numbers'})"
-    groups = jackknife_groups(len(schema.states), config.uncertainty.replicates)
+    given = config.uncertainty.replicates
+    groups = f"up to {REPLICATES}" if given is None else str(given)
     lines = [
         f"read {len(plan.sources)} {formats} file(s) in {config.input.layout} layout: {plan.sources[0].name}"
         + (" ..." if len(plan.sources) > 1 else ""),
@@ -41,8 +37,7 @@ def describe(plan: Plan) -> list[str]:
     if schema.group_by:
         lines.append(f"make an estimate for each {', '.join(schema.group_by)}")
     if config.input.resume is not None:
-        saved = Saved.load(config.input.resume)
-        accumulator(plan, saved)
+        plan.state()
         lines.append(f"go on from {config.input.resume}")
     wanted = [name for name in ("moments", "report") if getattr(config.output, name)]
     lines.append(f"write {', '.join(['estimates', *wanted])} to {config.output.directory}")
@@ -51,29 +46,15 @@ def describe(plan: Plan) -> list[str]:
 
 def _population(plan: Plan) -> str:
     known = {"column": f"from column {plan.schema.population!r}", "totals": "from the totals of exact counts"}
-    return known.get(plan.populations, str(plan.config.population or "estimate"))
+    return known.get(plan.spec.populations, str(plan.config.population or "estimate"))
 
 
 def _sample(plan: Plan) -> list[str]:
-    """The first rows of each file, read as a run would; what would be rejected, and why."""
-    some = replace(plan, sources=plan.sources[:FILES])
-    total = accumulator(some)
-    schema = plan.schema
-    frame = some.frame
-    if schema.state is not None:
-        frame = frame.head(SAMPLE).sort(*group_columns(schema), KEY, TIME, FILE, ROW, nulls_last=True)
-    reader = (
-        Wide(schema, total.keys, total.refused)
-        if schema.state is None
-        else Long(schema, total.keys, total.refused, plan.config.input.absent or "zero")
-    )
-    rows = records = 0
-    for batch in batches(frame.head(SAMPLE), SAMPLE):
-        rows += batch.height
-        records += len(reader.feed(batch).key)
-    rest = reader.finish()
-    records += 0 if rest is None else len(rest.key)
-    reasons = list(explain(some.sources, schema, total.refused.places, {}, []))
+    """The first rows, read as a run would; what would be rejected, and why."""
+    reader = replace(plan, sources=plan.sources[:FILES]).reader()
+    records = len(reader.sample(SAMPLE).records)
+    rows, counts = reader.counts.read, reader.counts
+    reasons = list(explain(reader.sources, plan.schema, replace(counts, reasons={})))
     if not rows:
         raise InputError("the input has no rows, only a header or nothing at all")
     if not records:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from aggmc_beam.local.threads import on_all_cores
+from aggmc_beam.beam.former.threads import on_all_cores
 from aggmc_beam.native import compiled
 from aggmc_beam.records import MAX_BYTES, Rejected, parse_json
 
