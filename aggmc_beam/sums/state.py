@@ -23,7 +23,7 @@ from aggmc_beam.records import Clock
 from aggmc_beam.sums.jackknife import Extent, Replicates
 from aggmc_beam.sums.kernel import find_pairs
 from aggmc_beam.sums.records import Group, Records, extents_of, realization_numbers
-from aggmc_beam.sums.sums import Sums
+from aggmc_beam.sums.sums import Sums, add_sums
 from aggmc_beam.sums.tracks import Taken, Tracks
 
 #: How a realization's population is known: not at all or one for all, from a column, or by its total.
@@ -135,10 +135,42 @@ class AggregationState:
         self.group_of = np.zeros(0, np.int64)
         self.numbers = np.zeros(0, np.int64)
         self.population = np.zeros(0)
-        self.sums, self.tracks = Sums.zero(S), Tracks.empty(S)
+        self.tracks = Tracks.empty(S)
+        self._parts = [Sums.zero(S)]
+        self._centre = np.zeros((0, S))
         self.of_shares = False
         self._group_at: dict[Group, int] = {}
         self._key_at: dict[tuple[int, str], int] | None = None
+
+    @property
+    def sums(self) -> Sums:
+        if len(self._parts) > 1:
+            self._join_parts()
+        return self._parts[0]
+
+    @sums.setter
+    def sums(self, sums: Sums) -> None:
+        self._parts = [sums]
+
+    def _put(self, part: Sums) -> None:
+        """Add the sums of a block. Parts are joined when together they are as large as the first, so that a block
+        costs no more than it holds."""
+        self._parts.append(part)
+        size, *more = (len(p.label) * len(self.spec.states) + len(p.steps.key) for p in self._parts)
+        if sum(more) >= size:
+            self._join_parts()
+
+    def _join_parts(self) -> None:
+        self._parts = [add_sums(len(self.spec.states), self._parts)]
+
+    def _centres(self) -> np.ndarray | None:
+        """[groups, S]: about what the sums of groups are, as far as there are any."""
+        if len(self._centre) < len(self.groups) or np.isnan(self._centre).any():
+            found = np.full((len(self.groups), len(self.spec.states)), np.nan)
+            first = self._parts[0]
+            found[first.label[:, 0]] = first.centre
+            self._centre = found
+        return None if np.isnan(self._centre).all() else self._centre
 
     @property
     def records(self) -> int:
@@ -171,10 +203,10 @@ class AggregationState:
         group = self.group_of[taken.key]
         self._make_rules(taken, group)
         pairs = find_pairs(taken.key, taken.time, taken.settled)
-        self.sums = self.sums + Sums.of_rows(
+        self._put(Sums.of_rows(
             taken.values, taken.time, taken.key, pairs, group, self.spec.chain,
-            self._replicates(taken.key, taken.time, group), taken.weight, taken.firsts,
-        )  # fmt: skip
+            self._replicates(taken.key, taken.time, group), taken.weight, taken.firsts, self._centres(),
+        ))  # fmt: skip
         self._count(self.group_of[key[taken.repeated]], "duplicates")
         if at is None:
             return Added(taken.repeated, taken.conflicting, refused)
@@ -238,7 +270,7 @@ class AggregationState:
         vars(found).update(vars(self))
         found.groups, found.rules = list(self.groups), list(self.rules)
         found._group_at, found._key_at = dict(self._group_at), None
-        found.tracks = replace(self.tracks)
+        found.tracks, found._parts = replace(self.tracks), list(self._parts)
         return found
 
     def span(self, group: int | None = None) -> tuple[int, int]:
@@ -319,6 +351,7 @@ class AggregationState:
         if len(self.tracks.key):
             N = float(self.population[self.tracks.key[0]])
             self.sums = self.sums.as_shares(N)
+            self._centre = self._centre[:0]
             self.tracks = replace(
                 self.tracks,
                 open_values=self.tracks.open_values / N,

@@ -50,20 +50,7 @@ class StepSums:
         return cls(S, np.zeros((0, 4), np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros((0, S)), {})
 
     def __add__(self, other: StepSums) -> StepSums:
-        if not len(other.key):
-            return self
-        if not len(self.key):
-            return other
-        width = {g: max(self.width.get(g, 1), other.width.get(g, 1)) for g in {**self.width, **other.width}}
-        a, b = (part._widened(width) for part in (self, other))
-        return _grouped(
-            self.states,
-            np.concatenate([a.key, b.key]),
-            np.concatenate([a.number, b.number]),
-            np.concatenate([a.weight, b.weight]),
-            np.concatenate([a.total, b.total]),
-            width,
-        )
+        return add_steps(self.states, (self, other))
 
     def _widened(self, width: dict[int, int]) -> StepSums:
         """In bins of these widths, which are multiples of its own; not sorted."""
@@ -151,6 +138,23 @@ class StepSums:
         if not (sorted_rows and kinds and counts and widths and (np.abs(key[:, 2]) < 2**62).all()):
             raise InputError("its step sums are not those of any data")
         return self
+
+
+def add_steps(S: int, items: Iterable[StepSums]) -> StepSums:
+    """The sum of any number of them, none included."""
+    items = [item for item in items if len(item.key)]
+    if len(items) < 2:
+        return items[0] if items else StepSums.zero(S)
+    width: dict[int, int] = {}
+    for item in items:
+        for group, wide in item.width.items():
+            width[group] = max(width.get(group, 1), wide)
+    parts = [item._widened(width) for item in items]
+    key, number, weight, total = (
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("key", "number", "weight", "total")
+    )
+    return _grouped(S, key, number, weight, total, width)
 
 
 def sum_steps(

@@ -20,7 +20,7 @@ from aggmc_beam.moments import CoMoment, Counts, Moments
 from aggmc_beam.sums.centred import Centred
 from aggmc_beam.sums.jackknife import Extent, Replicates
 from aggmc_beam.sums.kernel import LabelSums, Pairs, find_pairs, sum_records
-from aggmc_beam.sums.steps import Profile, StepSums, sum_steps
+from aggmc_beam.sums.steps import Profile, StepSums, add_steps, sum_steps
 
 Cell = int
 Replicate = int
@@ -115,8 +115,10 @@ class Sums:
         replicate: np.ndarray,
         weight: np.ndarray | None = None,
         firsts: np.ndarray | None = None,
+        centre: np.ndarray | None = None,
     ) -> Sums:
-        """The sums of rows sorted by (key, time), with their pairs, groups and replicates.
+        """The sums of rows sorted by (key, time), with their pairs, groups and replicates; about the `centre`
+        [groups, S] of other parts where that is near.
 
         `firsts` are the rows at which a realization is met for the first time, by default its first row here;
         each realization is counted there, once.
@@ -127,7 +129,8 @@ class Sums:
         values = _whole(values)
         label, at = _distinct_labels(group, chain.cells(time), replicate)
         n, groups = len(time), int(label[-1, 0]) + 1
-        table = Centred.of(values, group, groups, pairs.next1 < n, pairs.next2 < n, weight is not None)
+        has1, has2 = pairs.next1 < n, pairs.next2 < n
+        table = Centred.of(values, group, groups, has1, has2, weight is not None, centre)
         found: LabelSums = sum_records(table, pairs, at, label[:, 0], weight)
         if firsts is None:
             firsts = np.flatnonzero(np.diff(key, prepend=key[0] - 1))
@@ -157,18 +160,7 @@ class Sums:
 
     def __add__(self, other: Sums) -> Sums:
         """Both; what they share must be of different records."""
-        if self.states != other.states:
-            raise InputError(f"sums of {other.states} states cannot join sums of {self.states}")
-        counts = {g: self.counts.get(g, Counts()) + other.counts.get(g, Counts())
-                  for g in {**self.counts, **other.counts}}  # fmt: skip
-        if not len(other.label) or not len(self.label):
-            full = self if len(self.label) else other
-            return replace(full, steps=self.steps + other.steps, counts=counts)
-        both = [np.concatenate([getattr(p, n) for p in (self, other)]) for n in _ARRAYS]
-        order, starts = _runs(both[0])
-        if len(starts) == len(order):
-            return _of_arrays([a[order] for a in both], self.steps + other.steps, counts)
-        return _joined(both, order, starts, self.steps + other.steps, counts)
+        return add_sums(self.states, (self, other))
 
     def _part(self, at: np.ndarray | slice) -> Sums:
         return replace(self, **{n: getattr(self, n)[at] for n in _ARRAYS})
@@ -443,8 +435,21 @@ def moments_of(sums: Sums) -> list[Moments]:
 
 
 def add_sums(S: int, items: Iterable[Sums]) -> Sums:
-    """The sum of any number of them, none included."""
-    total = Sums.zero(S)
+    """The sum of any number of them, none included; what they share must be of different records."""
+    items = list(items)
     for item in items:
-        total = total + item
-    return total
+        if item.states != S:
+            raise InputError(f"sums of {item.states} states cannot join sums of {S}")
+    counts: dict[int, Counts] = {}
+    for item in items:
+        for group, more in item.counts.items():
+            counts[group] = counts.get(group, Counts()) + more
+    steps = add_steps(S, [item.steps for item in items])
+    full = [item for item in items if len(item.label)]
+    if len(full) < 2:
+        return replace(full[0] if full else Sums.zero(S), steps=steps, counts=counts)
+    arrays = [np.concatenate([getattr(p, n) for p in full]) for n in _ARRAYS]
+    order, starts = _runs(arrays[0])
+    if len(starts) == len(order):
+        return _of_arrays([a[order] for a in arrays], steps, counts)
+    return _joined(arrays, order, starts, steps, counts)
