@@ -63,7 +63,7 @@ $(PEERS)/ready: benchmarks/peers.lock
 	@touch $@
 
 paper: $(READY)  ## reproduce the figures and claims of the paper, into out/paper and docs/paper.md
-	$(BIN)/python pipelines/paper.py --docs docs
+	$(BIN)/python -m pipelines.paper --docs docs
 
 FUZZ ?= --runs 10500000
 fuzz: $(READY)  ## fuzz parsers, decoders and estimates; FUZZ="--seconds 2" for a short form
@@ -84,8 +84,8 @@ bandit: .tools/ready  ## search the code for what commonly goes wrong
 	$(TOOLS)/bandit --quiet --recursive --configfile pyproject.toml aggmc_beam pipelines
 
 docs: $(READY)  ## write docs/config.md, its JSON Schema and the metadata of the template from the code
-	$(BIN)/python -m aggmc_beam.config.reference
-	$(BIN)/python -m aggmc_beam.config.template
+	$(BIN)/python -m tools.config_page
+	$(BIN)/python -m tools.flex_template
 
 # The Beam runner of `make conformance`.
 RUNNER ?= fnapi

@@ -1,8 +1,8 @@
 """The figures and claims of Bernstein & Sheldon (2016), reproduced: `make paper`.
 
-    python pipelines/paper.py --docs docs        # all of configs/paper; goes on where it was
-    python pipelines/paper.py --quick            # a small grid, with its claims checked
-    python pipelines/paper.py --beam --runner=DirectRunner
+    python -m pipelines.paper --docs docs        # all of configs/paper; goes on where it was
+    python -m pipelines.paper --quick            # a small grid, with its claims checked
+    python -m pipelines.paper --beam --runner=DirectRunner
 
 Writes trials.csv and figures (PNG, SVG) to --output, and with --docs the page of figures and claims.
 On Beam each trial is an element, kept in --output, which all workers must see.
@@ -22,9 +22,9 @@ try:
 except ImportError:
     beam = None
 
-from aggmc_beam.paper.command import main
-from aggmc_beam.paper.grid import Cell
-from aggmc_beam.paper.runner import kept
+from benchmarks.paper.command import main
+from benchmarks.paper.grid import Cell
+from benchmarks.paper.runner import kept
 
 
 def on_beam(cells: Sequence[Cell], directory: Path, options: Sequence[str]) -> None:

@@ -3,11 +3,12 @@ from pathlib import Path
 import pytest
 
 import aggmc_beam as am
-from aggmc_beam.config import load_config, read_config, reference, set_key
+from aggmc_beam.config import load_config, read_config, set_key
 from aggmc_beam.config.kinds import Section
 from aggmc_beam.config.model import Config
 from aggmc_beam.config.reader import read_yaml, read_yaml_file
 from aggmc_beam.config.special import ChainKind, chain_to_plain
+from tools import config_page as reference
 
 ROOT = Path(__file__).parent.parent
 FULL = """

@@ -15,7 +15,6 @@ ROOMS = {
     "beam": {"apache_beam", "polars", "pyarrow"},
     "report": {"matplotlib"},
     "config": {"yaml"},
-    "paper": {"matplotlib", "PIL"},
 }
 ALWAYS = {"numpy", "scipy", "aggmc_beam"}
 #: Modules by themselves that may use another library.

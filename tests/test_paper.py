@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import aggmc_beam as am
-from aggmc_beam.paper import runner
-from aggmc_beam.paper.claims import CLAIMS, findings
-from aggmc_beam.paper.command import CONFIGS, main
-from aggmc_beam.paper.grid import Cell, cells, load_experiment
-from aggmc_beam.paper.page import page
-from aggmc_beam.paper.trial import Row, estimates, fixed_point, run
-from aggmc_beam.paper.trials import Trials
+from benchmarks.paper import runner
+from benchmarks.paper.claims import CLAIMS, findings
+from benchmarks.paper.command import CONFIGS, main
+from benchmarks.paper.grid import Cell, cells, load_experiment
+from benchmarks.paper.page import page
+from benchmarks.paper.trial import Row, estimates, fixed_point, run
+from benchmarks.paper.trials import Trials
 
 NOISES = (
     ("exact", {"model": "exact"}, ("mom", "cls", "naive", "auto")),

@@ -16,10 +16,10 @@ from apache_beam.options.pipeline_options import PipelineOptions, WorkerOptions
 from google.protobuf import json_format
 
 from aggmc_beam.beam.options import AggmcOptions
-from aggmc_beam.config import template
 from aggmc_beam.config.keys import keys
 from aggmc_beam.config.kinds import Section
 from aggmc_beam.config.model import Config
+from tools import flex_template as template
 
 types = pytest.importorskip("google.cloud.dataflow_v1beta3.types", reason="Beam's extra `gcp` is missing")
 

@@ -21,12 +21,12 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from aggmc_beam.beam.combiners import GroupFn, TrackFn
-from aggmc_beam.beam.summing import Meeting, Noticed, counted, digests_of, split, tracks_of, whole_of
-from aggmc_beam.beam.values import Batch, Group, Reach, without_tracks
-from aggmc_beam.chain import Chain
 from aggmc_beam.beam.former.accumulate import Accumulator
 from aggmc_beam.beam.former.engine import Plan
 from aggmc_beam.beam.former.explain import CONFLICT
+from aggmc_beam.beam.summing import Meeting, Noticed, counted, digests_of, split, tracks_of, whole_of
+from aggmc_beam.beam.values import Batch, Group, Reach, without_tracks
+from aggmc_beam.chain import Chain
 from aggmc_beam.records import as_row
 from aggmc_beam.saved import Sums
 

@@ -9,10 +9,10 @@ from typing import Any
 import apache_beam as beam
 
 from aggmc_beam.beam.bounded import SKIPPED, counter
+from aggmc_beam.beam.former.engine import Plan, accumulator, labelled
 from aggmc_beam.beam.values import Reach
 from aggmc_beam.errors import InputError
 from aggmc_beam.ledger import check_rejected
-from aggmc_beam.beam.former.engine import Plan, accumulator, labelled
 from aggmc_beam.moments import Counts
 from aggmc_beam.result import Estimate
 from aggmc_beam.saved import Saved, Sums, estimate_sums

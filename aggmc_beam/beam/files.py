@@ -15,10 +15,6 @@ from apache_beam.io.filesystems import FileSystems
 from pyarrow.parquet import ParquetFile
 
 from aggmc_beam.beam.coverage import Coverage, Covering
-from aggmc_beam.beam.summing import take
-from aggmc_beam.beam.values import ENOUGH, Batch, Group, Reach
-from aggmc_beam.config import Config
-from aggmc_beam.errors import InputError
 from aggmc_beam.beam.former.accumulate import ONE
 from aggmc_beam.beam.former.assemble import Long, Records, Refused, Rows, Wide, key_frame
 from aggmc_beam.beam.former.engine import Plan
@@ -28,6 +24,10 @@ from aggmc_beam.beam.former.rows import filled, whole_realizations
 from aggmc_beam.beam.former.sources import ROW, Source, open_files
 from aggmc_beam.beam.former.survey import BATCH, batches
 from aggmc_beam.beam.former.tidy import FILE, KEY, TIME, group_columns, placed, readable, tidy
+from aggmc_beam.beam.summing import take
+from aggmc_beam.beam.values import ENOUGH, Batch, Group, Reach
+from aggmc_beam.config import Config
+from aggmc_beam.errors import InputError
 
 #: Values that are held at once, rows times states.
 VALUES = 8_000_000

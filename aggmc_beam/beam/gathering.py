@@ -15,11 +15,11 @@ import numpy as np
 
 from aggmc_beam.beam import packed
 from aggmc_beam.beam.bounded import NOTICED, REACH, REJECTED, at_the_end, counter, group_key, spread
+from aggmc_beam.beam.former.engine import Plan
 from aggmc_beam.beam.parsing import rejection, rows
 from aggmc_beam.beam.summing import narrowed, one_batch, take
 from aggmc_beam.beam.table import Table, distinct
 from aggmc_beam.beam.values import Batch, Group, reach_of
-from aggmc_beam.beam.former.engine import Plan
 from aggmc_beam.records import (
     MAX_BYTES,
     MAX_COUNT,

@@ -20,8 +20,7 @@ from aggmc_beam import storage
 from aggmc_beam.beam.files import is_local
 from aggmc_beam.beam.timing import SUM_ENDS, Timing, soon
 from aggmc_beam.durations import iso
-from aggmc_beam.ledger import Ledger
-from aggmc_beam.ledger import check_rejected
+from aggmc_beam.ledger import Ledger, check_rejected
 from aggmc_beam.result import Estimate
 
 HEALTH = "health.json"

@@ -15,15 +15,15 @@ from apache_beam.utils.timestamp import Timestamp
 
 from aggmc_beam.beam.bounded import REJECTED, counter, group_key
 from aggmc_beam.beam.coders import KnownCoder
+from aggmc_beam.beam.former.accumulate import COLUMN, ONE
+from aggmc_beam.beam.former.engine import Plan, accumulator
+from aggmc_beam.beam.former.explain import CONFLICT
 from aggmc_beam.beam.joining import Joining
 from aggmc_beam.beam.parsing import rejection
 from aggmc_beam.beam.timing import Timing
 from aggmc_beam.beam.values import Known
 from aggmc_beam.chain import Window
 from aggmc_beam.errors import InputError
-from aggmc_beam.beam.former.accumulate import COLUMN, ONE
-from aggmc_beam.beam.former.engine import Plan, accumulator
-from aggmc_beam.beam.former.explain import CONFLICT
 from aggmc_beam.noise import Exact
 from aggmc_beam.records import Record, as_row, realization_number
 from aggmc_beam.track import Row, Track

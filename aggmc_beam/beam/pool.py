@@ -15,12 +15,12 @@ from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateS
 from aggmc_beam.beam.bounded import counter
 from aggmc_beam.beam.coders import SnapshotCoder
 from aggmc_beam.beam.estimating import estimates
+from aggmc_beam.beam.former.engine import Plan
 from aggmc_beam.beam.running import moments_fn, stream_rule
 from aggmc_beam.beam.timing import POOL_ENDS, soon
 from aggmc_beam.beam.values import Group, Snapshot
 from aggmc_beam.chain import Window
 from aggmc_beam.errors import InputError
-from aggmc_beam.beam.former.engine import Plan
 from aggmc_beam.result import Estimate
 
 #: With several shards, how long a group waits for the others before it is estimated. Microseconds.

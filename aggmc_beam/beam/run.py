@@ -20,6 +20,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from aggmc_beam.beam.bounded import SKIPPED, add_counts, joined
 from aggmc_beam.beam.estimating import EstimateGroup, check_limit, header, with_noticed
 from aggmc_beam.beam.files import File, is_local, open_plan, opened
+from aggmc_beam.beam.former.engine import Plan, Result
+from aggmc_beam.beam.former.explain import Rejection, explain
 from aggmc_beam.beam.health import WriteHealth
 from aggmc_beam.beam.lost import fail_when_lost
 from aggmc_beam.beam.parsing import ParseRecords
@@ -33,8 +35,6 @@ from aggmc_beam.config import Config, Input
 from aggmc_beam.errors import InputError
 from aggmc_beam.ledger import Ledger
 from aggmc_beam.local import output
-from aggmc_beam.beam.former.engine import Plan, Result
-from aggmc_beam.beam.former.explain import Rejection, explain
 from aggmc_beam.local.unchanged import check_unchanged, stamps
 from aggmc_beam.result import Estimate
 from aggmc_beam.saved import Sums

@@ -21,14 +21,14 @@ from apache_beam.utils.timestamp import Timestamp
 from aggmc_beam.beam.bounded import REJECTED, counter
 from aggmc_beam.beam.coders import SnapshotCoder, StatusCoder
 from aggmc_beam.beam.combiners import MomentsFn
+from aggmc_beam.beam.former.accumulate import rule
+from aggmc_beam.beam.former.engine import Plan
 from aggmc_beam.beam.health import LEDGER, from_ledger
 from aggmc_beam.beam.parsing import rejection
 from aggmc_beam.beam.timing import SUM_ENDS, Timing, panes, soon
 from aggmc_beam.beam.values import Delta, Snapshot, Status
 from aggmc_beam.digest import Replicates, jackknife_groups
 from aggmc_beam.ledger import Ledger
-from aggmc_beam.beam.former.accumulate import rule
-from aggmc_beam.beam.former.engine import Plan
 from aggmc_beam.moments import Counts
 
 TOO_LATE = "it came too late: all windows of its step had closed"

@@ -11,10 +11,10 @@ import apache_beam as beam
 
 from aggmc_beam.beam.bounded import NOTICED, REACH, count_noticed, group_key, unused_rows
 from aggmc_beam.beam.files import File, Piece, is_local
-from aggmc_beam.beam.summing import Noticed
-from aggmc_beam.beam.values import Reach, without_tracks
 from aggmc_beam.beam.former.engine import Plan, explained, sum_plan
 from aggmc_beam.beam.former.sources import open_files
+from aggmc_beam.beam.summing import Noticed
+from aggmc_beam.beam.values import Reach, without_tracks
 from aggmc_beam.saved import Sums
 
 #: Values that one worker takes on alone: a second or two of work.

@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from aggmc_beam.beam.values import Batch, Group
-from aggmc_beam.blas import one_blas_thread
-from aggmc_beam.chain import Chain
-from aggmc_beam.digest import Digest
 from aggmc_beam.beam.former.accumulate import ONE, Accumulator
 from aggmc_beam.beam.former.assemble import Long, Records, Rows
 from aggmc_beam.beam.former.engine import Plan, accumulator
 from aggmc_beam.beam.former.survey import Extent
 from aggmc_beam.beam.former.threads import on_all_cores
+from aggmc_beam.beam.values import Batch, Group
+from aggmc_beam.blas import one_blas_thread
+from aggmc_beam.chain import Chain
+from aggmc_beam.digest import Digest
 from aggmc_beam.moments import Counts, Moments
 from aggmc_beam.records import realization_number
 from aggmc_beam.saved import Sums

@@ -10,6 +10,7 @@ import apache_beam as beam
 from aggmc_beam.beam.bounded import NOTICED, REACH, REJECTED, SHARDS, Outcome, SumRecords, add_counts
 from aggmc_beam.beam.combiners import ReachFn
 from aggmc_beam.beam.estimating import EstimateGroup
+from aggmc_beam.beam.former.engine import Plan
 from aggmc_beam.beam.gathering import Gather
 from aggmc_beam.beam.parsing import ParseRecords
 from aggmc_beam.beam.unbounded import Refresh
@@ -18,7 +19,6 @@ from aggmc_beam.config import Columns, Config, Input, Uncertainty
 from aggmc_beam.config.model import Stream
 from aggmc_beam.errors import InputError
 from aggmc_beam.fitting import Settings
-from aggmc_beam.beam.former.engine import Plan
 from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.records import Clock, Schema
 from aggmc_beam.result import Estimate

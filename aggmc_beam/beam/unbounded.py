@@ -18,6 +18,7 @@ import apache_beam as beam
 from apache_beam.transforms import window
 
 from aggmc_beam.beam.bounded import REJECTED, group_key
+from aggmc_beam.beam.former.engine import Plan
 from aggmc_beam.beam.health import LEDGER, Health, Numbers, from_estimate
 from aggmc_beam.beam.joining import NO_GROUP, Joining
 from aggmc_beam.beam.pair import Pair, by_realization
@@ -26,7 +27,6 @@ from aggmc_beam.beam.running import RunningSums
 from aggmc_beam.beam.timing import Timing
 from aggmc_beam.beam.values import Delta, Snapshot
 from aggmc_beam.chain import Window
-from aggmc_beam.beam.former.engine import Plan
 from aggmc_beam.records import Record, Rejected, identity
 from aggmc_beam.result import Estimate
 

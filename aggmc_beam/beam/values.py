@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from aggmc_beam.digest import Digest, Replicates
 from aggmc_beam.beam.former.survey import Extent
+from aggmc_beam.digest import Digest, Replicates
 from aggmc_beam.moments import Counts, Moments
 from aggmc_beam.profile import Profile
 from aggmc_beam.records import Record

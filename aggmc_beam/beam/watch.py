@@ -10,11 +10,11 @@ from apache_beam.io.fileio import MatchContinuously
 
 from aggmc_beam.beam.bounded import REJECTED, counter
 from aggmc_beam.beam.files import File, opened, read_file
+from aggmc_beam.beam.former.engine import Plan
+from aggmc_beam.beam.former.explain import explain
 from aggmc_beam.beam.parsing import Parsed, rejection
 from aggmc_beam.durations import microseconds
 from aggmc_beam.errors import InputError
-from aggmc_beam.beam.former.engine import Plan
-from aggmc_beam.beam.former.explain import explain
 from aggmc_beam.records import Record
 
 

@@ -47,7 +47,7 @@ def in_order(work: Callable[[In], Out], items: Iterable[In]) -> Iterator[Out]:
         yield from map(work, items)
         return
     with ThreadPoolExecutor(threads) as pool:
-        waiting = deque(())  # type: ignore[var-annotated]
+        waiting = deque()  # type: ignore[var-annotated]
         for item in items:
             waiting.append(pool.submit(work, item))
             if len(waiting) > threads:

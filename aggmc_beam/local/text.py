@@ -296,7 +296,7 @@ class JsonLines(_Reader):
 
     def _one_by_one(self, piece: Piece, lines: Sequence[int]) -> Batch:
         """All rows are left to `read_record`."""
-        frame = pl.DataFrame(schema={c: pl.Int64 for c in self.columns}).clear(len(lines))
+        frame = pl.DataFrame(schema=dict.fromkeys(self.columns, pl.Int64)).clear(len(lines))
         rows = piece.number + np.array(lines, np.int64)
         return self.batch(frame, rows, lambda i: _object(piece.lines[lines[i]]), range(len(lines)))
 
@@ -415,7 +415,7 @@ class Csv(_Reader):
             raise InputError(_open_quote(self.source.name))
         found = [(number, row) for number, row in everything if row is None or not self._holds_nothing(row)]
         rows = np.array([piece.number + number for number, _ in found], np.int64)
-        frame = pl.DataFrame(schema={c: pl.String for c in self.columns}).clear(len(rows))
+        frame = pl.DataFrame(schema=dict.fromkeys(self.columns, pl.String)).clear(len(rows))
         return self.batch(frame, rows, lambda i: self._fields(found[i][1]), range(len(rows)))
 
     def _row(self, line: bytes) -> Mapping[str, Any]:

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from aggmc_beam.chain import Chain, EachStep, Stationary
-from aggmc_beam.digest import Digest, Replicates, jackknife_groups
-from aggmc_beam.errors import InputError
 from aggmc_beam.beam.former.assemble import Records, Refused
 from aggmc_beam.beam.former.keys import Group, Keys
 from aggmc_beam.beam.former.survey import Extent
+from aggmc_beam.chain import Chain, EachStep, Stationary
+from aggmc_beam.digest import Digest, Replicates, jackknife_groups
+from aggmc_beam.errors import InputError
 from aggmc_beam.moments import Counts
 from aggmc_beam.noise import Exact
 from aggmc_beam.pairing import Block

@@ -13,7 +13,17 @@ from aggmc_beam.beam.former.keys import Keys
 from aggmc_beam.beam.former.matrix import in_one, of_lists, of_rows, side_by_side
 from aggmc_beam.beam.former.recordwise import by_stretch, repeats
 from aggmc_beam.beam.former.sources import BROKEN, ROW
-from aggmc_beam.beam.former.tidy import COUNT, FILE, KEY, POPULATION, STATE, TIME, VALUES, name_of, value_columns
+from aggmc_beam.beam.former.tidy import (
+    COUNT,
+    FILE,
+    KEY,
+    POPULATION,
+    STATE,
+    TIME,
+    VALUES,
+    name_of,
+    value_columns,
+)
 from aggmc_beam.beam.former.together import is_together
 from aggmc_beam.panelsums import Map
 from aggmc_beam.records import MAX_COUNT, Schema, good_rows

@@ -10,23 +10,30 @@ from typing import Any
 
 import polars as pl
 
-from aggmc_beam.config import Config
-from aggmc_beam.digest import FEW
-from aggmc_beam.errors import InputError
-from aggmc_beam.fitting import Settings
-from aggmc_beam.ledger import Ledger, Unbalanced
-from aggmc_beam.ledger import check_rejected
 from aggmc_beam.beam.former.accumulate import COLUMN, ONE, TOTALS, Accumulator
 from aggmc_beam.beam.former.assemble import Long, Records, Refused, Wide
 from aggmc_beam.beam.former.explain import Rejection, explain
 from aggmc_beam.beam.former.keys import Keys
 from aggmc_beam.beam.former.layout import find_schema
-from aggmc_beam.beam.former.rows import arranged, filled, gathered, joined, portions, sliced, whole_realizations
+from aggmc_beam.beam.former.rows import (
+    arranged,
+    filled,
+    gathered,
+    joined,
+    portions,
+    sliced,
+    whole_realizations,
+)
 from aggmc_beam.beam.former.sources import ROW, Source, open_files
 from aggmc_beam.beam.former.survey import BATCH, Survey, batches, extents_of, steps_back, survey
 from aggmc_beam.beam.former.threads import spread
 from aggmc_beam.beam.former.tidy import FILE, KEY, TIME, group_columns, tidy
 from aggmc_beam.beam.former.together import NotTogether, is_together, put_together
+from aggmc_beam.config import Config
+from aggmc_beam.digest import FEW
+from aggmc_beam.errors import InputError
+from aggmc_beam.fitting import Settings
+from aggmc_beam.ledger import Ledger, Unbalanced, check_rejected
 from aggmc_beam.local.unchanged import Stamp, check_unchanged, stamps
 from aggmc_beam.moments import Counts
 from aggmc_beam.narrow import compact, narrowed

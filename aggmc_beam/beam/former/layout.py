@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import polars as pl
 
-from aggmc_beam.config import Config, Input
-from aggmc_beam.errors import InputError, nearest
 from aggmc_beam.beam.former.sources import Source
 from aggmc_beam.beam.former.tidy import KEY, STATE, tidy
+from aggmc_beam.config import Config, Input
+from aggmc_beam.errors import InputError, nearest
 from aggmc_beam.records import Clock, Schema
 
 LIST_COLUMN, COUNT_COLUMN, STATE_COLUMN = "counts", "count", "state"

@@ -14,11 +14,11 @@ from typing import Any
 
 import polars as pl
 
-from aggmc_beam.errors import InputError
 from aggmc_beam.beam.former import arrowlists, jsonlines, plainjson, plaintext
 from aggmc_beam.beam.former.arrowlists import is_for_lists
 from aggmc_beam.beam.former.footer import LARGE, NotArrow
 from aggmc_beam.beam.former.plaintext import NotPlain, Template
+from aggmc_beam.errors import InputError
 from aggmc_beam.native import compiled
 from aggmc_beam.records import Schema
 

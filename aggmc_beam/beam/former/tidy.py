@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from aggmc_beam.errors import InputError, nearest
 from aggmc_beam.beam.former.sources import BROKEN, ROW, Source
+from aggmc_beam.errors import InputError, nearest
 from aggmc_beam.records import MAX_COUNT, MAX_TIME, Clock, Schema
 
 KEY, TIME, VALUES, STATE, COUNT, POPULATION, FILE = (

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from aggmc_beam.paper.trial import Row
+from benchmarks.paper.trial import Row
 
 Statistic = Callable[[np.ndarray], float]
 

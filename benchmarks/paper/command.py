@@ -9,14 +9,14 @@ from pathlib import Path
 
 from aggmc_beam.cli import end_like_interrupt
 from aggmc_beam.errors import InputError
-from aggmc_beam.paper import figures
-from aggmc_beam.paper.claims import Finding, findings
-from aggmc_beam.paper.grid import Cell, cells, load_experiment
-from aggmc_beam.paper.page import page
-from aggmc_beam.paper.runner import run_cells, write_csv
-from aggmc_beam.paper.trials import Trials
 from aggmc_beam.progress import Progress
 from aggmc_beam.storage import write_atomically
+from benchmarks.paper import figures
+from benchmarks.paper.claims import Finding, findings
+from benchmarks.paper.grid import Cell, cells, load_experiment
+from benchmarks.paper.page import page
+from benchmarks.paper.runner import run_cells, write_csv
+from benchmarks.paper.trials import Trials
 
 CONFIGS = Path(__file__).parent.parent.parent / "configs" / "paper"
 

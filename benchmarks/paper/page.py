@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aggmc_beam.paper.claims import ENSEMBLES, LARGE_FROM, RATE_FROM, STATISTICS, Finding, slopes
-from aggmc_beam.paper.trial import RARE
-from aggmc_beam.paper.trials import Trials
+from benchmarks.paper.claims import ENSEMBLES, LARGE_FROM, RATE_FROM, STATISTICS, Finding, slopes
+from benchmarks.paper.trial import RARE
+from benchmarks.paper.trials import Trials
 
 CAPTIONS = {
     "figure2-binomial": "Figure 2a. Least squares (cls) levels off under binomial noise; mom does not.",
@@ -57,7 +57,7 @@ def _head(trials: Trials, limit: int | None) -> str:
 The experiments of Bernstein & Sheldon, *Consistently Estimating Markov Chains with Noisy Aggregate Data*
 (AISTATS 2016), from one command: `make paper` runs the trials of `configs/paper`, keeps what is done when
 interrupted, and writes `out/paper/trials.csv`, the figures and this page. Seeds are fixed: on the same
-machine the table is the same to the last bit. `python pipelines/paper.py --beam` runs the same trials on
+machine the table is the same to the last bit. `python -m pipelines.paper --beam` runs the same trials on
 Apache Beam. {cut}
 
 Chains have S = 10 states and Dirichlet rows of precision D = 0.5. Errors are entrywise mean squares. A trial

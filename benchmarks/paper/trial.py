@@ -13,9 +13,9 @@ from aggmc_beam.estimators.registry import FREE
 from aggmc_beam.estimators.simplex import project_rows
 from aggmc_beam.fitting import Fit, Settings
 from aggmc_beam.noise import Exact, Noise, noise_from_dict
-from aggmc_beam.paper.grid import Cell
 from aggmc_beam.simulation import random_chain, simulate, stationary_distribution
 from aggmc_beam.sums.sums import Sums
+from benchmarks.paper.grid import Cell
 
 #: States with a smaller stationary share are called rare, as in the regular ensemble.
 RARE = 0.01

@@ -13,9 +13,9 @@ from dataclasses import asdict, astuple, fields
 from functools import partial
 from pathlib import Path
 
-from aggmc_beam.paper.grid import Cell
-from aggmc_beam.paper.trial import Row, run
 from aggmc_beam.storage import write_atomically
+from benchmarks.paper.grid import Cell
+from benchmarks.paper.trial import Row, run
 
 Progress = Callable[[str, int, int | None], None]
 

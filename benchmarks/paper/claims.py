@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aggmc_beam.paper.trials import Trials
+from benchmarks.paper.trials import Trials
 
 BINOMIAL = ("α = 0.75", "α = 0.5", "α = 0.25")
 GAUSSIAN = ("σ² = 1", "σ² = 5")

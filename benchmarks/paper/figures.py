@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aggmc_beam.paper.trials import Trials
 from aggmc_beam.report.svg import drawing
+from benchmarks.paper.trials import Trials
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
