@@ -261,7 +261,7 @@ class Space:
         E = np.asarray((basis.T @ E.T).T)
         used = np.abs(E).sum(1) > 0
         if (np.abs(e[~used]) > 1e-9).any() or (e[used] < -1e-9).any():
-            raise InputError("no transition matrix meets these constraints; fix fewer cells")
+            raise impossible()
         return cls(origin, basis, E[used], e[used])
 
     def coordinates(self, P: np.ndarray) -> np.ndarray:
@@ -273,3 +273,7 @@ class Space:
         if self.basis.shape[1] == len(H):
             return H
         return np.asarray(self.basis.T @ (self.basis.T @ H).T)
+
+
+def impossible() -> InputError:
+    return InputError("no transition matrix meets these constraints; fix fewer cells")
