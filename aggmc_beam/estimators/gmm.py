@@ -177,8 +177,8 @@ class _Search:
         self.spectrum = Spectrum(P, q.mu, q.V, q.basis, self.lags, q.floor)
         self.mean_precision = _mean_precision(P, q.mu, q.V) * q.individuals
         H = self.spectrum.information(q.unknown) * q.numbers[1]
-        shares = np.multiply.outer(np.outer(q.mu, q.mu), self.mean_precision)
-        H.reshape(S, S, S, S)[...] += shares.transpose(0, 2, 1, 3)
+        for mu, out in zip(q.mu, H.reshape(S, S, S, S), strict=True):
+            out += (mu * q.mu)[:, None] * self.mean_precision[:, None]
         H[np.diag_indices_from(H)] += q.precision.ravel()
         self.H = H
         self.H_free = self.space.reduce(H)

@@ -55,9 +55,10 @@ def nonnegative_qp(
         A, t = solved[:, :-1], solved[:, -1]
         multiplier = np.linalg.lstsq(A.T @ A, e - E @ base - A.T @ t, rcond=1e-12)[0]
         step = linalg.solve_triangular(L, t + A @ multiplier, lower=True, trans=1, check_finite=False)
-        x = base
-        x[i] += step
-        slope = H[:, i] @ step - downhill - E.T @ multiplier
+        moved = np.zeros(n)
+        moved[i] = step
+        x = base + moved
+        slope = H @ moved - downhill - E.T @ multiplier
         wrong = np.where(free, x < -TOLERANCE, slope < -TOLERANCE * scale)
         number = int(wrong.sum())
         if number == 0:
