@@ -154,18 +154,25 @@ Operator = Callable[[np.ndarray], np.ndarray]
 
 
 def conjugate_gradients(
-    apply: Operator, precondition: Operator, right: np.ndarray, tolerance: float, iterations: int
+    apply: Operator,
+    precondition: Operator,
+    right: np.ndarray,
+    tolerance: float,
+    iterations: int,
+    stop: float = np.inf,
 ) -> np.ndarray:
-    """Solve apply(x) = right for arrays of lag matrices, to `tolerance` in the preconditioned norm."""
-    x, residual = np.zeros_like(right), right
+    """Solve apply(x) = right for arrays of lag matrices, to `tolerance` in the preconditioned norm, or
+    until <right, x>, which grows with each iteration, exceeds `stop`."""
+    x, residual, value = np.zeros_like(right), right, 0.0
     direction = step = precondition(residual)
     size = inner(residual, step)
     enough = tolerance**2 * max(size, 1e-300)
     for _ in range(iterations):
-        if size <= enough:
+        if size <= enough or value > stop:
             break
         applied = apply(direction)
         length = size / inner(direction, applied)
+        value += length * size
         x, residual = x + length * direction, residual - length * applied
         step = precondition(residual)
         size, before = inner(residual, step), size
