@@ -130,12 +130,15 @@ def step_sums(
     per_record = sum(m.inverse_weight for m in parts.values()) / (records * scale)
     mean = np.maximum(shares(whole.mean(LEFT1)), 0.0)
     there = (weight > 0)[:, used, None]
+    ends, lag1, lag2 = inverse @ products @ inverse.T / scale
     return StepSums(
         whole.bins[used],
         weight[:, used] * scale,
         np.where(there, shares(left[:, used]), 0.0),
         np.where(there, shares(right[:, used]), 0.0),
-        *(inverse @ products @ inverse.T / scale),
+        ends,
+        lag1,
+        lag2,
         sum(m.pairs for m in parts.values()),
         sum(m.lag2.pairs for m in parts.values()),
         per_record,

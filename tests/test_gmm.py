@@ -220,10 +220,10 @@ def test_a_hopeless_noise_test_stops_early_and_decides_as_the_exact_one():
     y, _ = am.simulate(
         states=8, steps=300, realizations=5, noise=am.Gaussian(3.0), seed=3, ensemble="regular"
     )
-    x = latent(am.Moments.of(y), am.Gaussian(1.0), 100)
+    x = latent(am.Sums.of(y).total, am.Gaussian(1.0), 100)
     test = noise_test(x, fast(x), "known")
     assert not test.accepted
-    right = latent(am.Moments.of(y), am.Gaussian(3.0), 100)
+    right = latent(am.Sums.of(y).total, am.Gaussian(3.0), 100)
     exact = noise_test(right, fast(right), "known")
     assert exact.accepted
 
