@@ -10,7 +10,7 @@ import numpy as np
 ITERATIONS = 200
 #: Rounds that may fail to lower the number of wrong signs before these are changed one by one.
 TRIES = 5
-#: Up to so many states, columns are worked on together.
+#: Up to so many states, columns are worked on together, whichever of their cells are free.
 SMALL = 24
 #: Sums are met to this.
 SUMS = 1e-9
@@ -101,7 +101,7 @@ class ColumnQuadratic:
         """[S^2, S^2], for vec P by rows: what rules that mix columns need."""
         S = len(self.F)
         H = np.zeros((S, S, S, S))
-        for j, column in enumerate(np.tensordot(self.weights.T, self.matrices, 1)):
+        for j, column in enumerate(self._columns):
             H[:, j, :, j] = column + np.diag(self.diagonal[:, j])
         return H.reshape(S * S, S * S)
 
@@ -151,53 +151,32 @@ class ColumnQuadratic:
         diagonals = np.diagonal(self.matrices, axis1=1, axis2=2)
         return np.asarray(diagonals.T @ self.weights + self.diagonal)
 
+    @cached_property
+    def _size(self) -> np.ndarray:
+        return np.asarray(np.sqrt(self._curvature))
+
+    @cached_property
+    def _columns(self) -> np.ndarray:
+        """[S, S, S]: H_j without its diagonal part."""
+        return np.asarray(np.tensordot(self.weights.T, self.matrices, 1))
+
 
 class _Face:
     """Where only the `free` cells differ from zero: a linear system in the multipliers of constraints."""
 
     def __init__(self, whole: ColumnQuadratic, free: np.ndarray, shares: np.ndarray | None) -> None:
         self.whole, self.free, self.shares = whole, free, shares
-        S = len(free)
-        together = [np.arange(S)] if S <= SMALL else np.arange(S)[:, None]
-        self.parts = [self._part(columns) for columns in together]
+        inverse = _Together if len(free) <= SMALL else _Apart
+        self.inverse = inverse(whole, free)
         self.multipliers = self._multipliers()
-
-    def _part(self, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """These columns, for each of them its free cells, others behind them where it has fewer, and
-        the inverse of H_j on the free ones, zero on the others."""
-        whole, free = self.whole, self.free.T[columns]
-        most = int(free.sum(1).max())
-        cells = np.argsort(~free, axis=1, kind="stable")[:, :most]
-        size = np.sqrt(np.take_along_axis(whole._curvature.T[columns], cells, 1))
-        scale = np.where(np.take_along_axis(free, cells, 1), 1 / size, 0.0)
-        both = scale[:, :, None] * scale[:, None, :]
-        H = np.tensordot(whole.weights.T[columns], whole.matrices, 1)
-        among = H[np.arange(len(H))[:, None, None], cells[:, :, None], cells[:, None, :]] * both
-        among[:, np.arange(most), np.arange(most)] = 1.0
-        return columns, cells, _inverse(among) * both
 
     def _multipliers(self) -> np.ndarray:
         """The pseudo-inverse of the constraints' covariance E H^-1 E'."""
-        S = len(self.free)
-        rows = np.zeros((S, S))
-        for _, cells, inverse in self.parts:
-            if len(cells) == 1:
-                rows[np.ix_(cells[0], cells[0])] += inverse[0]
-            else:
-                place = cells[:, :, None] * S + cells[:, None, :]
-                rows += np.bincount(place.ravel(), inverse.ravel(), S * S).reshape(S, S)
+        rows = self.inverse.sum()
         if self.shares is None:
             return _pseudo_inverse(rows)
-        across = self.solve(np.repeat(self.shares[:, None], S, 1))
+        across = self.inverse.apply(np.repeat(self.shares[:, None], len(rows), 1))
         return _pseudo_inverse(np.block([[rows, across], [across.T, np.diag(self.shares @ across)]]))
-
-    def solve(self, X: np.ndarray) -> np.ndarray:
-        """H_j^-1 x_j on the free cells, for the columns of X."""
-        found, sides = np.zeros_like(X.T), X.T
-        for columns, cells, inverse in self.parts:
-            at = columns[:, None], cells
-            found[at] = (inverse @ sides[at][:, :, None])[:, :, 0]
-        return found.T
 
     def minimum(self, rows: np.ndarray, columns: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         """P and the slope of the Lagrangian, which is zero on free cells."""
@@ -205,7 +184,7 @@ class _Face:
         P, price = np.zeros((S, S)), np.zeros((S, S))
         for _ in range(2):  # the second time takes rounding out
             downhill = whole.F - whole.apply(P) + price
-            step = self.solve(downhill)
+            step = self.inverse.apply(downhill)
             missing = rows - (P + step).sum(1)
             if shares is not None and columns is not None:
                 missing = np.concatenate([missing, columns - shares @ (P + step)])
@@ -213,8 +192,62 @@ class _Face:
             more = np.repeat(found[:S, None], S, 1)
             if shares is not None:
                 more = more + np.outer(shares, found[S:])
-            P, price = P + step + self.solve(more), price + more
+            P, price = P + step + self.inverse.apply(more), price + more
         return P, whole.apply(P) - whole.F - price
+
+
+class _Together:
+    """The inverses of all H_j on the free cells of their columns, zero elsewhere; for few states."""
+
+    def __init__(self, whole: ColumnQuadratic, free: np.ndarray) -> None:
+        scale = np.where(free.T, 1 / whole._size.T, 0.0)
+        both = scale[:, :, None] * scale[:, None, :]
+        among, S = whole._columns * both, len(free)
+        among[:, np.arange(S), np.arange(S)] = 1.0
+        self.inverses = np.linalg.inv(among) * both
+
+    def sum(self) -> np.ndarray:
+        return np.asarray(self.inverses.sum(0))
+
+    def apply(self, X: np.ndarray) -> np.ndarray:
+        """H_j^-1 x_j for the columns of X."""
+        return np.asarray((self.inverses @ X.T[:, :, None])[:, :, 0].T)
+
+
+class _Apart:
+    """The same for many states, where most cells may be held: each column is as large as its free cells."""
+
+    def __init__(self, whole: ColumnQuadratic, free: np.ndarray) -> None:
+        self.cells = [np.flatnonzero(column) for column in free.T]
+        self.inverses = [self._inverse(whole, j, cells) for j, cells in enumerate(self.cells)]
+
+    @staticmethod
+    def _inverse(whole: ColumnQuadratic, j: int, cells: np.ndarray) -> np.ndarray:
+        from scipy.linalg import lapack
+
+        H = np.tensordot(whole.weights[:, j], whole.matrices, 1)[np.ix_(cells, cells)]
+        scale = 1 / whole._size[cells, j]
+        both = scale[:, None] * scale
+        H *= both
+        np.fill_diagonal(H, 1.0)
+        factor, failed = lapack.dpotrf(H, lower=1)
+        if failed:
+            return np.asarray(np.linalg.inv(H) * both)
+        lower = np.tril(lapack.dpotri(factor, lower=1)[0])
+        return np.asarray((lower + np.tril(lower, -1).T) * both)
+
+    def sum(self) -> np.ndarray:
+        total = np.zeros((len(self.cells),) * 2)
+        for cells, inverse in zip(self.cells, self.inverses, strict=True):
+            total[np.ix_(cells, cells)] += inverse
+        return total
+
+    def apply(self, X: np.ndarray) -> np.ndarray:
+        """H_j^-1 x_j for the columns of X."""
+        found = np.zeros_like(X)
+        for j, (cells, inverse) in enumerate(zip(self.cells, self.inverses, strict=True)):
+            found[cells, j] = inverse @ X[cells, j]
+        return found
 
 
 def _with_a_free_cell(free: np.ndarray, allowed: np.ndarray, rows: np.ndarray, P: np.ndarray) -> np.ndarray:
@@ -232,19 +265,6 @@ def _short(
     if shares is not None and columns is not None:
         short = short | (np.abs(shares @ P - columns) > SUMS)
     return np.broadcast_to(short, P.shape)
-
-
-def _inverse(matrices: np.ndarray) -> np.ndarray:
-    """Of positive definite matrices [n, m, m]: many small ones at once, a single one by Cholesky."""
-    from scipy.linalg import lapack
-
-    if len(matrices) > 1:
-        return np.asarray(np.linalg.inv(matrices))
-    factor, failed = lapack.dpotrf(matrices[0], lower=1)
-    if failed:
-        return np.asarray(np.linalg.inv(matrices))
-    lower = np.tril(lapack.dpotri(factor, lower=1)[0])
-    return np.asarray(lower + np.tril(lower, -1).T)[None]
 
 
 def _pseudo_inverse(M: np.ndarray) -> np.ndarray:
