@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from aggmc_beam.estimators.paper import divide_rows
-from aggmc_beam.moments import CoMoment, Moments
+from aggmc_beam.moments import Moments
 from aggmc_beam.noise import Noise
 from aggmc_beam.profile import LEFT1, LEFT2, RIGHT1, RIGHT2, Profile, add_profiles
 
@@ -91,50 +91,51 @@ def step_sums(
     profiles: Mapping[int, Profile],
     noise: Noise,
     scale: float,
+    whole: Profile | None = None,
 ) -> StepSums | None:
     """From the moments and profiles of replicates; None where steps share bins or nothing pairs.
 
-    `scale` is N for sums of counts, 1 for sums of shares.
+    `scale` is N for sums of counts, 1 for sums of shares. `whole` is the sum of the profiles, if it is
+    at hand.
     """
-    whole = add_profiles(profiles.values(), next(iter(parts.values())).states)
+    S = next(iter(parts.values())).states
+    whole = add_profiles([profiles[r] for r in parts], S) if whole is None else whole
     used = whole.number[:, 1] > 0
     if whole.width > 1 or not used.any():
         return None
-    S = whole.records.shape[1]
     inverse, b = np.linalg.inv(noise.matrix(S)), noise.offset(S)
-    bins = whole.bins[used]
+    steps = {kind: whole.kind(kind) for kind in (LEFT1, RIGHT1, LEFT2, RIGHT2)}
+    shape = len(parts), len(whole.bins)
+    weight, left, right = np.zeros(shape), np.zeros((*shape, S)), np.zeros((*shape, S))
+    products = np.zeros((3, len(parts), S, S))
+    for g, (replicate, moments) in enumerate(parts.items()):
+        profile = profiles[replicate]
+        at = np.searchsorted(whole.bins, profile.bins)
+        own = {kind: profile.kind(kind) for kind in steps}
+        weight[g, at], left[g, at], right[g, at] = profile.weight[:, 1], own[LEFT1], own[RIGHT1]
+        for product, co, lag, a, z in (
+            (products[0, g], moments.ends, 1, LEFT1, LEFT1),
+            (products[1, g], moments.lag1, 1, LEFT1, RIGHT1),
+            (products[2, g], moments.lag2, 2, LEFT2, RIGHT2),
+        ):
+            # From the replicate's mean to the mean of all replicates at each step.
+            w = profile.weight[:, lag, None]
+            product += co.product - (w * (own[a] - co.left)).T @ (own[z] - co.right)
+            product += (w * (own[a] - steps[a][at])).T @ (own[z] - steps[z][at])
 
     def shares(means: np.ndarray) -> np.ndarray:
         return np.asarray((means - b) @ inverse.T / scale)
 
-    weight, left, right = [], [], []
-    products: list[list[np.ndarray]] = []
-    for replicate, moments in parts.items():
-        profile = profiles[replicate]
-        at = np.searchsorted(whole.bins, profile.bins)
-        w, L, R = (np.zeros((len(whole.bins), *shape)) for shape in ((), (S,), (S,)))
-        w[at] = profile.weight[:, 1] * scale
-        L[at], R[at] = shares(profile.kind(LEFT1)), shares(profile.kind(RIGHT1))
-        weight.append(w[used])
-        left.append(L[used])
-        right.append(R[used])
-        kinds = (
-            (moments.ends, LEFT1, LEFT1, 1),
-            (moments.lag1, LEFT1, RIGHT1, 1),
-            (moments.lag2, LEFT2, RIGHT2, 2),
-        )
-        products.append(
-            [inverse @ _about_steps(co, profile, whole, at, kind) @ inverse.T / scale for co, *kind in kinds]
-        )
-    ends, lag1, lag2 = (np.stack([p[i] for p in products]) for i in range(3))
     records = sum(m.records for m in parts.values())
     per_record = sum(m.inverse_weight for m in parts.values()) / (records * scale)
     mean = np.maximum(shares(whole.mean(LEFT1)), 0.0)
+    there = (weight > 0)[:, used, None]
+    ends, lag1, lag2 = inverse @ products @ inverse.T / scale
     return StepSums(
-        bins,
-        np.stack(weight),
-        np.stack(left),
-        np.stack(right),
+        whole.bins[used],
+        weight[:, used] * scale,
+        np.where(there, shares(left[:, used]), 0.0),
+        np.where(there, shares(right[:, used]), 0.0),
         ends,
         lag1,
         lag2,
@@ -143,18 +144,6 @@ def step_sums(
         per_record,
         *_noise_parts(noise, mean / mean.sum(), inverse),
     )
-
-
-def _about_steps(
-    co: CoMoment, profile: Profile, whole: Profile, at: np.ndarray, kind: list[int]
-) -> np.ndarray:
-    """A replicate's co-moment about the means of all replicates at each step."""
-    left, right, lag = kind
-    w = profile.weight[:, lag, None]
-    own_left, own_right = profile.kind(left), profile.kind(right)
-    moved = (w * (own_left - co.left)).T @ (own_right - co.right)
-    off = (w * (own_left - whole.kind(left)[at])).T @ (own_right - whole.kind(right)[at])
-    return np.asarray(co.product - moved + off)
 
 
 def _noise_parts(

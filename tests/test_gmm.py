@@ -14,7 +14,7 @@ from aggmc_beam.estimators.gmm import Problem, gmm
 from aggmc_beam.estimators.noise_test import noise_test
 from aggmc_beam.estimators.quadratic import nonnegative_qp
 from aggmc_beam.estimators.shrinkage import without_totals
-from aggmc_beam.estimators.spectrum import Spectrum
+from aggmc_beam.estimators.spectrum import Spectrum, conjugate_gradients, inner
 from aggmc_beam.latent import latent
 from aggmc_beam.simulation import random_chain, stationary_distribution
 
@@ -214,3 +214,25 @@ def test_many_states_use_the_transport_projection():
     est = am.estimate(y, population=1000)
     assert est.diagnostics["choice"]["estimator"] == "fast"
     np.testing.assert_allclose(est.transition_matrix.sum(1), 1, atol=1e-9)
+
+
+def test_a_hopeless_noise_test_stops_early_and_decides_as_the_exact_one():
+    y, _ = am.simulate(
+        states=8, steps=300, realizations=5, noise=am.Gaussian(3.0), seed=3, ensemble="regular"
+    )
+    x = latent(am.Sums.of(y).total, am.Gaussian(1.0), 100)
+    test = noise_test(x, fast(x), "known")
+    assert not test.accepted
+    right = latent(am.Sums.of(y).total, am.Gaussian(3.0), 100)
+    exact = noise_test(right, fast(right), "known")
+    assert exact.accepted
+
+    def apply(r):
+        return np.array([[2.0, 0.5], [0.5, 1.0]]) @ r
+
+    solve = {"apply": apply, "precondition": lambda r: r, "right": np.array([[[1.0, 0.0], [0.0, 3.0]]])}
+    whole = conjugate_gradients(**solve, tolerance=1e-12, iterations=50)
+    np.testing.assert_allclose(apply(whole), solve["right"], atol=1e-9)
+    enough = inner(solve["right"], whole) / 2
+    early = conjugate_gradients(**solve, tolerance=1e-12, iterations=50, stop=enough)
+    assert enough < inner(solve["right"], early) < 2 * enough

@@ -2,9 +2,15 @@ import numpy as np
 import pytest
 
 import aggmc_beam as am
-from aggmc_beam.estimators.nonstationary import ParametricFit, transition_matrices
+from aggmc_beam.estimators.nonstationary import (
+    ParametricFit,
+    pooled,
+    pooled_without_each,
+    transition_matrices,
+)
 from aggmc_beam.estimators.paper import mom
-from aggmc_beam.latent import latent
+from aggmc_beam.latent import Undo, closed, latent
+from aggmc_beam.moments import Moments, add_moments
 
 CORNER = np.array([[0.85, 0.1, 0.05], [0.1, 0.8, 0.1], [0.2, 0.1, 0.7]])
 
@@ -162,3 +168,31 @@ def test_a_cell_without_enough_data_is_skipped_with_its_reason():
     est = am.estimate(y, population=10, chain="per-step", estimator="mom")
     assert est.cells == [0, 1]
     assert "at least two pairs" in est.skipped[2]
+
+
+@pytest.mark.parametrize("noise", [am.Binomial(0.5), am.Linear(np.array([[0.8, 0.1], [0.2, 0.9]]))])
+@pytest.mark.parametrize("open_population", [False, True])
+def test_pooled_without_each_replicate_is_pooled_of_the_rest(noise, open_population):
+    rng = np.random.default_rng(8)
+    y = rng.normal(100, 3, (6, 40, 2)) + rng.normal(0, 5, (6, 1, 2))
+    y[2, :7] = np.nan
+    sums = am.Sums.of(y, am.Cycle(4))
+    undo, zero = Undo.of(noise, 2, 150.0), Moments.zero(2)
+    parts = [sums.by_replicate([cell]) for cell in sums.cells]
+    cells = [[part.get(r, zero) for r in sums.by_replicate(sums.cells)] for part in parts]
+    found = pooled_without_each(cells, undo, open_population)
+    for g in range(len(cells[0])):
+        rest = [latent(add_moments(2, c[:g] + c[g + 1 :]), noise, 150.0, centred=True) for c in cells]
+        rest = [closed(x) if open_population else x for x in rest]
+        np.testing.assert_allclose(found[g], pooled(rest), rtol=1e-9, atol=1e-9)
+    if not open_population:
+        of_one_cell = mom(latent(add_moments(2, cells[1][1:]), noise, 150.0, centred=True))
+        np.testing.assert_allclose(pooled_without_each(cells[1:2], undo, False)[0], of_one_cell, atol=1e-9)
+
+
+def test_a_cell_of_one_replicate_cannot_be_pooled_without_it():
+    sums = am.Sums.of(corner_start(K=1, T=3)[0])
+    with pytest.raises(am.InputError, match="fewer than two pairs"):
+        pooled_without_each(
+            [list(sums.by_replicate(sums.cells).values())], Undo.of(am.Exact(), 3, 200), False
+        )

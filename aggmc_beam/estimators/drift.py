@@ -13,14 +13,14 @@ contradict each other, as they do when P itself changes, means are given less we
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from aggmc_beam.estimators.constraints import Rules
-from aggmc_beam.estimators.gmm import Space
-from aggmc_beam.estimators.quadratic import nonnegative_qp
+from aggmc_beam.estimators.gmm import Space, impossible
+from aggmc_beam.estimators.quadratic import ColumnQuadratic, nonnegative_qp
 from aggmc_beam.estimators.spectrum import positive_part
 from aggmc_beam.stepwise import StepSums
 
@@ -101,12 +101,14 @@ class Blocks:
     def _centre_in_time(self, weight: np.ndarray, left: np.ndarray, right: np.ndarray, L: np.ndarray) -> None:
         """The means' block: directions whose movement stands out of the noise, `Z` [S, m]."""
         centred, shrink = L - L.mean(0), 1 - 1 / self.B
-        self.R_means = np.einsum("bi,gb,gbj->gij", centred, weight, left)
-        self.h_means = np.einsum("bi,gb,gbj->gij", centred, weight, right)
+        weighted = (weight[:, :, None] * centred).swapaxes(1, 2)
+        self.R_means, self.h_means = weighted @ left, weighted @ right
         self.h_means += self.f * self.V_means / self.B * shrink
         total = self.R_means.sum(0)
         self.G_means = total - self.V_means * shrink
-        values, vectors = np.linalg.eigh((total + total.T) / 2)
+        # Steps of unequal weight leave it not quite symmetric, which a covariance has to be.
+        self.spread_means = (total + total.T) / 2
+        values, vectors = np.linalg.eigh(self.spread_means)
         there = values > 1e-8 * max(values.max(), 1e-300)
         root = vectors[:, there] / np.sqrt(values[there])
         noise, turned = np.linalg.eigh(root.T @ self.V_means @ root * shrink)
@@ -139,33 +141,25 @@ class Blocks:
 
         self.attenuate(min(ATTENUATIONS, key=loss))
 
-    def information(self, P: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """For within, means, level: information Q [S, S, S], one matrix per column of P, and score
-        F [S, S], such that Q_j p_j = F_j at the block's own estimate."""
-        S, B = self.S, self.B
+    def information(self, P: np.ndarray) -> list[Normal]:
+        """The normal equations of within, means and level, weighed as at P."""
         s_within, s_means, s_level = self._column_variances(P)
         R_within, s_within = self._calibrated(
             self.sigma + self.V_within, s_within, self.h - self.G_within @ P
         )
-        R_means, s_means = self._calibrated(self.R_means.sum(0), s_means, self.h_means - self.R_means @ P)
+        R_means, s_means = self._calibrated(self.spread_means, s_means, self.h_means - self.R_means @ P)
         G = self.G_within.sum(0)
         X = G.T @ pseudo_inverse(R_within)
-        Y = np.zeros((S, S))
+        Y = np.zeros((self.S, self.S))
         if self.Z.shape[1]:
             Z = self.Z
             Y = self.G_means.T @ Z @ np.linalg.pinv(Z.T @ R_means @ Z, rcond=1e-8) @ Z.T
-        all_seen = self.n * B
-        Q = [
-            (X @ G)[None] / s_within[:, None, None],
-            (Y @ self.G_means)[None] / s_means[:, None, None],
-            all_seen * np.outer(self.a, self.a)[None] / s_level[:, None, None],
+        seen = self.n * self.B
+        return [
+            Normal(X @ G, s_within, X @ self.h.sum(0) / s_within),
+            Normal(Y @ self.G_means, s_means, Y @ self.h_means.sum(0) / s_means),
+            Normal(seen * np.outer(self.a, self.a), s_level, seen * np.outer(self.a, self.b / s_level)),
         ]
-        F = [
-            X @ self.h.sum(0) / s_within,
-            Y @ self.h_means.sum(0) / s_means,
-            all_seen * np.outer(self.a, self.b / s_level),
-        ]
-        return Q, F
 
     def _column_variances(self, P: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """What the model says of the noise of column j in each block, per individual."""
@@ -187,10 +181,22 @@ class Blocks:
         S, G = self.S, self.G
         r, inverse = self.spread(r), pseudo_inverse(R)
         rank = max(1, round(float(np.trace(inverse @ R))))
-        found = np.einsum("gij,ik,gkj->j", r, inverse, r) / rank
+        found = (r * (inverse @ r)).sum((0, 1)) / rank
         s = _floored((S * s + (G - 1) * found) / (S + G - 1))
         r = r / np.sqrt(s)
-        return (S * R + (G - 1) * np.einsum("gij,gkj->ik", r, r) / S) / (S + G - 1), s
+        return (S * R + (G - 1) * (r @ r.swapaxes(1, 2)).sum(0) / S) / (S + G - 1), s
+
+
+@dataclass(frozen=True, eq=False)
+class Normal:
+    """Normal equations: matrix p_j / noise_j = score_j for the columns p_j of a block's own estimate."""
+
+    matrix: np.ndarray
+    noise: np.ndarray
+    score: np.ndarray
+
+    def apply(self, P: np.ndarray) -> np.ndarray:
+        return np.asarray(self.matrix @ P / self.noise)
 
 
 class _Search:
@@ -202,8 +208,8 @@ class _Search:
         self.eye = np.eye(S)
         self.toward = blocks.mu - self.eye  # from "nobody moves" to naive
         self.P = 0.9 * self.eye + 0.1 * blocks.nu
-        self.space = Space.of(blocks.mu, rules)
-        self.free = np.ones(self.space.basis.shape[1], bool)
+        self.space = Space.of(blocks.mu, rules) if rules.reversible else None
+        self.free = rules.free if self.space is None else np.ones(self.space.basis.shape[1], bool)
         self.leaving, self.width = 0.1, 0.1
 
     def run(self) -> DriftFit:
@@ -212,8 +218,8 @@ class _Search:
         threshold = _shrink_threshold(blocks.G)
         for iteration in range(ITERATIONS):
             blocks.choose_attenuation(self.P)
-            self.Q, self.F = blocks.information(self.P)
-            info = [max(float((_columns(Q, self.toward) * self.toward).sum()), 1e-12) for Q in self.Q]
+            self.normal = blocks.information(self.P)
+            info = [max(float((n.apply(self.toward) * self.toward).sum()), 1e-12) for n in self.normal]
             if iteration:  # do within and means agree on how much people move?
                 alone = self._solve(0.0)
                 gap = self._step(0, alone, info) - self._step(1, alone, info)
@@ -231,25 +237,41 @@ class _Search:
 
     def _step(self, block: int, P: np.ndarray, info: list[float]) -> float:
         """How far a block would go from P towards naive."""
-        score = self.F[block] - _columns(self.Q[block], P)
+        score = self.normal[block].score - self.normal[block].apply(P)
         return float((score * self.toward).sum()) / info[block]
 
     def _solve(self, means_weight: float) -> np.ndarray:
-        S = self.blocks.S
         centre, precision = self._prior()
-        Q = self.Q[0] + means_weight * self.Q[1] + self.Q[2]
-        F = self.F[0] + means_weight * self.F[1] + self.F[2] + centre * precision
-        blocks = np.zeros((S, S, S, S))
-        for j in range(S):
-            blocks[:, j, :, j] = Q[j] + np.diag(precision[:, j])
-        H = blocks.reshape(S * S, S * S)
-        space = self.space
-        linear = F.ravel() - H @ space.origin
+        share = (1.0, means_weight, 1.0)
+        weighted = list(zip(share, self.normal, strict=True))
+        quadratic = ColumnQuadratic(
+            np.stack([n.matrix for n in self.normal]),
+            np.stack([w / n.noise for w, n in weighted]),
+            precision,
+            np.asarray(sum(w * n.score for w, n in weighted)) + centre * precision,
+        )
+        P = self._by_columns(quadratic) if self.space is None else self._joined(quadratic, self.space)
+        return np.asarray(P / P.sum(1, keepdims=True))
+
+    def _by_columns(self, quadratic: ColumnQuadratic) -> np.ndarray:
+        rules, known = self.rules, np.nan_to_num(self.rules.fixed)
+        mu = rules.stationary
+        rest = replace(quadratic, F=quadratic.F - quadratic.apply(known))
+        columns = None if mu is None else mu - mu @ known
+        if columns is not None and columns.min() < -1e-9:
+            raise impossible()
+        P, self.free = rest.minimum(1 - known.sum(1), rules.free, self.free, mu, columns)
+        return np.asarray(P + known)
+
+    def _joined(self, quadratic: ColumnQuadratic, space: Space) -> np.ndarray:
+        """For a reversible chain, which ties each cell to its mirror image."""
+        S = self.blocks.S
         if not len(self.free):
             return space.origin.reshape(S, S)
-        x, self.free = nonnegative_qp(space.reduce(H), space.basis.T @ linear, space.E, space.e, self.free)
-        P = (space.origin + space.basis @ x).reshape(S, S)
-        return np.asarray(P / P.sum(1, keepdims=True))
+        H = quadratic.dense()
+        linear = space.basis.T @ (quadratic.F.ravel() - H @ space.origin)
+        x, self.free = nonnegative_qp(space.reduce(H), linear, space.E, space.e, self.free)
+        return np.asarray((space.origin + space.basis @ x).reshape(S, S))
 
     def _prior(self) -> tuple[np.ndarray, np.ndarray]:
         """The user's, or a ridge that is wide where moves are likely, by the last iterate."""
@@ -286,12 +308,7 @@ def _totals_projection(noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _quadratic(X: np.ndarray, M: np.ndarray) -> np.ndarray:
     """x_j' M x_j for the columns x_j."""
-    return np.asarray(np.einsum("ij,ik,kj->j", X, M, X))
-
-
-def _columns(Q: np.ndarray, P: np.ndarray) -> np.ndarray:
-    """Columns Q_j p_j."""
-    return np.asarray(np.einsum("jik,kj->ij", Q, P))
+    return np.asarray((X * (M @ X)).sum(0))
 
 
 def _floored(v: np.ndarray) -> np.ndarray:

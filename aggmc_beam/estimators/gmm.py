@@ -39,6 +39,8 @@ ITERATIONS = 12
 #: The weights are evaluated anew in this many first steps, then kept.
 REWEIGHTED = 2
 IMPUTATIONS = 30
+#: As many lags as the frequencies can tell apart.
+LAGS = FREQUENCIES // 2 - 1
 
 
 def gmm(
@@ -98,6 +100,28 @@ class Problem:
             precision,
         )
 
+    def curvature(self, P: np.ndarray) -> Curvature:
+        """Weights at P, and the curvature that they give the objective."""
+        S = len(P)
+        spectrum = Spectrum(P, self.mu, self.V, self.basis, LAGS, self.floor)
+        means = _mean_precision(P, self.mu, self.V) * self.individuals
+        H = spectrum.information(self.unknown)
+        for mu, out in zip(self.mu, H.reshape(S, S, S, S), strict=True):
+            out *= self.numbers[1]
+            out += (mu * self.mu)[:, None] * means[:, None]
+        H[np.diag_indices_from(H)] += self.precision.ravel()
+        return Curvature(spectrum, means, H)
+
+
+@dataclass(frozen=True, eq=False)
+class Curvature:
+    """The spectrum behind the weights of lagged moments, the precision `means` [S, S] of mu'(P - I), and
+    the second derivative `H` [S^2, S^2] in vec P, by rows, of both and of the ridge."""
+
+    spectrum: Spectrum
+    means: np.ndarray
+    H: np.ndarray
+
 
 def noise_at_lag0(x: Latent, mu: np.ndarray, lag0: Lag0) -> np.ndarray:
     """V as known, or the excess of c0 over that of counts without noise."""
@@ -125,8 +149,7 @@ class _Search:
     def __init__(self, problem: Problem, rules: Rules, P: np.ndarray) -> None:
         self.problem, self.P = problem, P
         lags, k = len(problem.c) - 1, problem.basis.shape[1]
-        self.lags = FREQUENCIES // 2 - 1
-        extra = self.lags - lags
+        extra = LAGS - lags
         self.hidden = np.concatenate(
             [problem.hidden[None], np.zeros((lags, k, k), bool), np.ones((extra, k, k), bool)]
         )
@@ -166,22 +189,15 @@ class _Search:
         mu = self.problem.mu
         Q = deviation(self.P, mu)
         terms = [np.diag(mu) - np.outer(mu, mu) + self.problem.V, mu[:, None] * Q]
-        for _ in range(self.lags - 1):
+        for _ in range(LAGS - 1):
             terms.append(terms[-1] @ Q)
         return np.asarray(self._rotate(np.array(terms)) * self.scale)
 
     def _weigh(self) -> None:
         """Weights and curvature at the present P."""
-        q, P = self.problem, self.P
-        S = len(P)
-        self.spectrum = Spectrum(P, q.mu, q.V, q.basis, self.lags, q.floor)
-        self.mean_precision = _mean_precision(P, q.mu, q.V) * q.individuals
-        H = self.spectrum.information(q.unknown) * q.numbers[1]
-        shares = np.multiply.outer(np.outer(q.mu, q.mu), self.mean_precision)
-        H.reshape(S, S, S, S)[...] += shares.transpose(0, 2, 1, 3)
-        H[np.diag_indices_from(H)] += q.precision.ravel()
-        self.H = H
-        self.H_free = self.space.reduce(H)
+        self.curvature = self.problem.curvature(self.P)
+        self.spectrum = self.curvature.spectrum
+        self.H_free = self.space.reduce(self.curvature.H)
 
     def _impute(self) -> np.ndarray:
         """The residuals, with the unobserved ones where they cost least."""
@@ -201,9 +217,9 @@ class _Search:
         q, P = self.problem, self.P
         gap, off = q.mu @ P - q.mu, P - q.centre
         value = q.numbers[1] * inner(R, self.spectrum.precision(R))
-        value += gap @ self.mean_precision @ gap + float((q.precision * off**2).sum())
+        value += gap @ self.curvature.means @ gap + float((q.precision * off**2).sum())
         gradient = -q.numbers[1] * self.spectrum.score(R) + q.precision * off
-        gradient += np.outer(q.mu, self.mean_precision @ gap)
+        gradient += np.outer(q.mu, self.curvature.means @ gap)
         return 0.5 * float(value), gradient
 
     def _step(self, gradient: np.ndarray) -> float:
@@ -215,7 +231,7 @@ class _Search:
         new /= new.sum(1, keepdims=True)
         step = (new - self.P).ravel()
         self.P = new
-        return float(step @ (self.H @ step))
+        return float(step @ (self.curvature.H @ step))
 
 
 def _mean_precision(P: np.ndarray, mu: np.ndarray, V: np.ndarray) -> np.ndarray:
@@ -261,7 +277,7 @@ class Space:
         E = np.asarray((basis.T @ E.T).T)
         used = np.abs(E).sum(1) > 0
         if (np.abs(e[~used]) > 1e-9).any() or (e[used] < -1e-9).any():
-            raise InputError("no transition matrix meets these constraints; fix fewer cells")
+            raise impossible()
         return cls(origin, basis, E[used], e[used])
 
     def coordinates(self, P: np.ndarray) -> np.ndarray:
@@ -273,3 +289,7 @@ class Space:
         if self.basis.shape[1] == len(H):
             return H
         return np.asarray(self.basis.T @ (self.basis.T @ H).T)
+
+
+def impossible() -> InputError:
+    return InputError("no transition matrix meets these constraints; fix fewer cells")

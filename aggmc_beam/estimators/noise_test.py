@@ -13,11 +13,14 @@ from aggmc_beam.latent import Latent
 
 #: The test rejects far out only: weights are approximate, and a mild violation does little harm.
 LEVEL, MARGIN = 0.999, 1.1
+#: A J beyond so many limits is not found to its last digit: that takes long, and decides nothing.
+HOPELESS = 1.5
 
 
 @dataclass(frozen=True)
 class NoiseTest:
-    """J = r' Omega^-1 r of the lag-0 residuals r under `assumed`, chi-squared if that holds."""
+    """J = r' Omega^-1 r of the lag-0 residuals r under `assumed`, chi-squared if that holds; beyond
+    `HOPELESS` limits it may be more than is said."""
 
     assumed: Lag0
     J: float
@@ -42,12 +45,13 @@ def noise_test(x: Latent, P: np.ndarray, assumed: Lag0) -> NoiseTest:
     residual = x.c0 - np.diag(mu) + np.outer(mu, mu) - V
     r = (basis.T @ residual @ basis)[None] * used * np.sqrt(x.records)
     spectrum = Spectrum(P, mu, V, basis, 0)
+    limit = MARGIN * float(special.chdtri(degrees, 1 - LEVEL)) if degrees else np.inf
     weighted = conjugate_gradients(
         lambda R: spectrum.covariance(R) * used,
         lambda R: spectrum.precision(R) * used,
         r,
         tolerance=1e-3,
         iterations=200,
+        stop=HOPELESS * limit,
     )
-    limit = MARGIN * float(special.chdtri(degrees, 1 - LEVEL)) if degrees else np.inf
     return NoiseTest(assumed, inner(weighted, r), degrees, limit)

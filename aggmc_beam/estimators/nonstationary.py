@@ -11,9 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from aggmc_beam.errors import InputError
 from aggmc_beam.estimators.paper import divide_rows, mom, pairwise
 from aggmc_beam.estimators.simplex import project_rows
-from aggmc_beam.latent import Latent
+from aggmc_beam.inference import _others
+from aggmc_beam.latent import Latent, Undo
+from aggmc_beam.moments import Moments
 
 
 def average(steps: Sequence[Latent]) -> np.ndarray:
@@ -34,6 +37,40 @@ def pooled(steps: Sequence[Latent]) -> np.ndarray:
     moves = sum(x.pairs * pairwise(x) for x in steps)
     visits = sum(x.pairs * x.left for x in steps)
     return divide_rows(np.asarray(moves), np.asarray(visits))
+
+
+def pooled_without_each(cells: Sequence[Sequence[Moments]], undo: Undo, open_population: bool) -> np.ndarray:
+    """[G, S, S]: `pooled` without each of the replicates, given as moments [cell][replicate].
+
+    As `pooled` of the latent moments of what is left, but for all of them at once.
+    """
+    pairs = np.array([[m.pairs for m in cell] for cell in cells]).T
+    rest = pairs.sum(0) - pairs  # [G, C]
+    if rest.min() < 2:
+        raise InputError("without one of the replicates, a cell has fewer than two pairs")
+    weight = np.array([[m.lag1.weight for m in cell] for cell in cells]).T[:, :, None]
+    left, right, product = (
+        np.stack([[getattr(m.lag1, name) for m in cell] for cell in cells], 1)
+        for name in ("left", "right", "product")
+    )
+    # About one point of each cell, sums can be added as they are.
+    whole = weight.sum(0)
+    at_left, at_right = ((weight * ends).sum(0) / whole for ends in (left, right))
+    from_left, from_right = weight * (left - at_left), right - at_right
+    size = _others(weight)
+    a, b = _others(from_left) / size, _others(weight * from_right) / size
+    product = _others(product + from_left[..., None] * from_right[..., None, :])
+    product -= (size * a)[..., None] * b[..., None, :]
+    mu, nu = ((at + by - undo.offset) @ undo.inverse.T for at, by in ((at_left, a), (at_right, b)))
+    mu, nu = mu / mu.sum(-1, keepdims=True), nu / nu.sum(-1, keepdims=True)
+    joint = mu[..., None] * nu[..., None, :]
+    c1 = undo.covariance(product / (rest - 1)[..., None, None])
+    if open_population:
+        c1 = c1 - c1.sum((-2, -1), keepdims=True) * joint
+    moves = (rest[..., None, None] * (joint + c1)).sum(1)
+    visits = (rest[..., None] * mu).sum(1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.where(visits[..., None] == 0, np.nan, moves / visits[..., None]))
 
 
 @dataclass(frozen=True)

@@ -82,8 +82,12 @@ class Spectrum:
         S = X.shape[2]
         gX, Yg = g @ X, Y @ g
         A, B, C = adjoint(X) @ gX, Yg @ adjoint(Y), Y @ gX
-        H = np.ascontiguousarray(_mean_outer(A, B).reshape(S, S, S, S).transpose(1, 2, 0, 3))
-        H += _mean_outer(C, C).reshape(S, S, S, S).transpose(1, 2, 3, 0)
+        from_A, from_C = (np.ascontiguousarray(_parts(Z / len(g), -1).transpose(2, 1, 0)) for Z in (A, C))
+        B, C = _parts(B).reshape(-1, S * S), _parts(C).reshape(-1, S * S)
+        H = np.empty((S, S, S, S))
+        for i, out in enumerate(H):  # so much at once stays in the processor's cache
+            np.matmul(C.T, from_C[i].T, out=out.reshape(S * S, S))
+            out += (from_A[i] @ B).reshape(S, S, S).swapaxes(0, 1)
         H = H.reshape(S * S, S * S)
         if unknown is not None:
             _profile_out(H, g, gX, Yg, unknown)
@@ -116,9 +120,13 @@ def _profile_out(
 
 def _mean_outer(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Re mean over frequencies of the outer product of the entries of a and b."""
-    a_parts = np.concatenate([a.real, -a.imag]).reshape(2 * len(a), -1)
-    b_parts = np.concatenate([b.real, b.imag]).reshape(2 * len(b), -1)
-    return np.asarray(a_parts.T @ b_parts / len(a))
+    flat = _parts(a / len(a), -1).reshape(2 * len(a), -1)
+    return np.asarray(flat.T @ _parts(b).reshape(len(flat), -1))
+
+
+def _parts(a: np.ndarray, sign: int = 1) -> np.ndarray:
+    """Real and imaginary parts one after the other, so that sums over frequencies are real products."""
+    return np.concatenate([a.real, sign * a.imag])
 
 
 def deviation(P: np.ndarray, mu: np.ndarray) -> np.ndarray:
@@ -146,18 +154,25 @@ Operator = Callable[[np.ndarray], np.ndarray]
 
 
 def conjugate_gradients(
-    apply: Operator, precondition: Operator, right: np.ndarray, tolerance: float, iterations: int
+    apply: Operator,
+    precondition: Operator,
+    right: np.ndarray,
+    tolerance: float,
+    iterations: int,
+    stop: float = np.inf,
 ) -> np.ndarray:
-    """Solve apply(x) = right for arrays of lag matrices, to `tolerance` in the preconditioned norm."""
-    x, residual = np.zeros_like(right), right
+    """Solve apply(x) = right for arrays of lag matrices, to `tolerance` in the preconditioned norm, or
+    until <right, x>, which grows with each iteration, exceeds `stop`."""
+    x, residual, value = np.zeros_like(right), right, 0.0
     direction = step = precondition(residual)
     size = inner(residual, step)
     enough = tolerance**2 * max(size, 1e-300)
     for _ in range(iterations):
-        if size <= enough:
+        if size <= enough or value > stop:
             break
         applied = apply(direction)
         length = size / inner(direction, applied)
+        value += length * size
         x, residual = x + length * direction, residual - length * applied
         step = precondition(residual)
         size, before = inner(residual, step), size
