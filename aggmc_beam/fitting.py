@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from aggmc_beam.blas import blas_for
-from aggmc_beam.celldata import Data, Seen
+from aggmc_beam.celldata import Data, Point, Seen
 from aggmc_beam.chain import Chain, Parametric, Window, as_chain
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimators import nonstationary
@@ -17,6 +17,7 @@ from aggmc_beam.estimators.constraints import Constraints
 from aggmc_beam.estimators.registry import SMOOTH, check_estimator
 from aggmc_beam.estimators.simplex import project_rows
 from aggmc_beam.inference import jackknife_cells
+from aggmc_beam.intervals import Parts, Uncertainty
 from aggmc_beam.latent import Latent, Undo, closed, latent
 from aggmc_beam.moments import Moments, add_moments
 from aggmc_beam.noise import Exact, Noise
@@ -25,6 +26,7 @@ from aggmc_beam.resolve import resolve
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.simulation import stationary_distribution
 from aggmc_beam.sums.sums import Sums
+from aggmc_beam.warnings import warned
 
 #: A state whose mean share is below this many standard errors is rare: its row is a guess.
 RARE = 4.0
@@ -120,15 +122,16 @@ class Fit:
         total = self.digest.total if members == self.digest.cells else None
         data = Data(self, self.digest.by_replicate(members), self._profiles(cell), total)
         point = data.point()
-        error = np.full((self.S, self.S), np.nan)
-        share_error = np.full(self.S, np.nan)
+        found, share_error = (
+            Uncertainty(Parts.of_sampling(np.full((self.S, self.S), np.nan))),
+            np.full(self.S, np.nan),
+        )
+        diagnostics: dict[str, Any] = dict(point.diagnostics)
         if errors:
-            error, share_error = data.errors(point)
-        diagnostics = dict(point.diagnostics)
-        if self.chain.name == "stationary":
-            diagnostics["scores"] = data.scores(point)
+            found, share_error = data.uncertainty(point), data.share_error()
+            diagnostics["scores"] = data.scores(point.P, found)
         P = data.guarded(point.P, data.x.mu < RARE * share_error)
-        return self._assemble(data, P, point.centre, error, share_error, point.smooth, cell, diagnostics)
+        return self._assemble(data, P, found, share_error, point, cell, diagnostics)
 
     def combined(self, cells: list[int], items: Sequence[Estimate], skipped: dict[int, str]) -> Estimates:
         """The cells' estimates, with the one matrix that fits them all."""
@@ -142,10 +145,11 @@ class Fit:
         centre = statistic(wholes)
         fixed = None if self.rules is None else self.rules.fixed
         P = centre if self.settings.estimator in SMOOTH else project_rows(centre, fixed)
-        error = jackknife_cells(parts, statistic)
+        error = Uncertainty(Parts.of_sampling(jackknife_cells(parts, statistic)))
         unknown = np.full(self.S, np.nan)
         whole = Data(self, self.digest.by_replicate(cells), {})
-        pooled = self._assemble(whole, P, centre, error, unknown, "mom", None, {})
+        point = Point(P, "mom pooled over cells")
+        pooled = self._assemble(whole, P, error, unknown, point, None, {})
         average = seen.embed(nonstationary.average(self._latents(wholes, seen)))
         return Estimates(tuple(items), pooled, average, skipped=skipped)
 
@@ -174,22 +178,18 @@ class Fit:
 
         errors = jackknife_cells(parts, statistic)
         matrices = nonstationary.transition_matrices(theta, Z)
-        unknown = int((~np.isfinite(errors)).sum())
-        label = {"of": "parametric", "groups": len(parts[0]), "cut": True, "centre": None, "unknown": unknown}
+        freedom = min(1.0, Z.shape[1] / len(cells))  # of the parameters of each cell by itself
         fitted = []
-        for item, P, error in zip(items, matrices, errors, strict=True):
+        for cell, item, P, error in zip(cells, items, matrices, errors, strict=True):
             P, error = seen.embed(P), seen.embed(error)
-            diagnostics = {**item.diagnostics, "interval": label}
-            fitted.append(
-                replace(
-                    item,
-                    transition_matrix=P,
-                    standard_error=error,
-                    stationary=_stationary(P),
-                    estimator="parametric",
-                    diagnostics=diagnostics,
-                )
-            )
+            data = Data(self, self.digest.by_replicate([cell]), {})
+            point = Point(P, "parametric", sampling=error)
+            found = data.uncertainty(point)
+            scores = data.scores(P, found, freedom)
+            found = Uncertainty(Parts.of_sampling(error))
+            unknown_shares = np.full(self.S, np.nan)
+            made = self._assemble(data, P, found, unknown_shares, point, item.cell, {"scores": scores})
+            fitted.append(replace(made, estimator="parametric"))
         combined = self.combined(cells, fitted, skipped)
         return replace(combined, coefficients=theta)
 
@@ -237,27 +237,31 @@ class Fit:
         self,
         data: Data,
         P: np.ndarray,
-        centre: np.ndarray,
-        error: np.ndarray,
+        found: Uncertainty,
         share_error: np.ndarray,
-        smooth: str,
+        point: Point,
         cell: int | None,
         diagnostics: dict[str, Any],
     ) -> Estimate:
         S, settings, resolved = self.S, self.settings, self.resolved
         total, x, groups = data.total, data.x, data.groups
-        own = smooth == settings.estimator
+        cut = settings.estimator not in SMOOTH
         P = np.where(np.isfinite(P).all(1, keepdims=True), P, np.nan)
         # The scale of the lagged covariance may itself be an estimate.
-        offset = np.abs(centre - x.right) * resolved.relative_error
-        standard_error = np.hypot(error, offset)
+        offset = np.abs(P - x.right) * resolved.relative_error
+        parts = replace(found.parts, sampling=np.hypot(found.parts.sampling, offset))
+        parts = parts.known(~np.isnan(P) if self.rules is None else ~np.isnan(P) & self.rules.free)
         window = None
         if isinstance(self.chain, Window) and cell is not None:
             window = {"start": cell, "end": cell + self.chain.size}
-        return Estimate(
+        ground = point.ground
+        estimate = Estimate(
             states=self.names,
             transition_matrix=P,
-            standard_error=standard_error,
+            standard_error=parts.error,
+            sampling=parts.sampling,
+            differences=parts.differences,
+            disagreement=parts.disagreement,
             degrees=groups - 1,
             level=settings.level,
             stationary=_stationary(P),
@@ -268,12 +272,13 @@ class Fit:
             counts=_counts(total, self.digest.total),
             diagnostics={
                 "rows": self._row_flags(data, P, share_error),
+                **({} if ground is None else {"ground": ground.note()}),
                 "interval": {
-                    "of": smooth,
+                    "of": point.of,
                     "groups": groups,
-                    "cut": not own,
-                    "centre": None if own else centre,
-                    "unknown": int((~np.isfinite(standard_error))[~np.isnan(P)].sum()),
+                    "cut": cut,
+                    "tests": dict(found.tests),
+                    "unknown": int((~np.isfinite(parts.error))[~np.isnan(P)].sum()),
                 },
                 "population": resolved.note,
                 "outside": int(((P < 0) | (P > 1)).sum()),
@@ -283,6 +288,7 @@ class Fit:
             cell=cell,
             window=window,
         )
+        return warned(estimate, data, point, found)
 
     def _row_flags(self, data: Data, P: np.ndarray, share_error: np.ndarray) -> list[dict[str, Any]]:
         x, flags = data.x, []

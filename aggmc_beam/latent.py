@@ -156,9 +156,32 @@ class Latent:
 
     @cached_property
     def V(self) -> np.ndarray | None:
+        return self._noise_at(self._mean)
+
+    @cached_property
+    def left_mean(self) -> np.ndarray:
+        """[S]: mean true counts (or shares, where sums are of shares) at the left ends of lag-1 pairs."""
+        return self._undo.means(self._moments.lag1.left)
+
+    @cached_property
+    def left_V(self) -> np.ndarray | None:
+        """V at the left ends of pairs."""
+        return self._noise_at(self.left_mean)
+
+    def lag0_about(self, whole: Latent) -> np.ndarray:
+        """As c0, about the mean of the whole that this is a part of."""
+        centre = whole._moments.lag0.left
+        return self._undo.covariance(self._moments.lag0.product_about(centre, centre) / self.records)
+
+    @property
+    def pair_individuals(self) -> float:
+        """Individual observations behind the pairs."""
+        return self._moments.lag1.weight * self._undo.population
+
+    def _noise_at(self, mean: np.ndarray) -> np.ndarray | None:
         # Additive noise on shares shrinks with 1/N_k.
-        fixed = self._noise.covariance(np.zeros_like(self._mean))
-        at_mean = self._noise.covariance(self._mean)
+        fixed = self._noise.covariance(np.zeros_like(mean))
+        at_mean = self._noise.covariance(mean)
         if fixed is None or at_mean is None:
             return None
         shrunk = fixed * (self._moments.inverse_weight / self.records)
