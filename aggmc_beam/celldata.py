@@ -199,8 +199,10 @@ class Data:
                 "steps": trend.period,
                 "excess": self.period.excess if self.period else None,
             }
-        point = Point(self.seen.embed(choice.P), of, choice, trend=trend if flat is not None else None)
-        return self._chosen(choice, replace(point, diagnostics=diagnostics, view=flat or view, sums=sums))
+        if flat is None or choice.form != flat.form:
+            flat, trend = None, None
+        point = Point(self.seen.embed(choice.P), of, choice, trend, flat or view, sums)
+        return self._chosen(choice, replace(point, diagnostics=diagnostics))
 
     def _chosen(self, choice: Choice, point: Point) -> Point:
         diagnostics = {"choice": choice.note(), **point.diagnostics}
@@ -287,7 +289,10 @@ class Data:
         else:
             found = uncertainty(P, own, sources, point.choice.units, held)
         parts = Parts(*(seen.embed(part) for part in vars(found.parts).values()))
-        return replace(found, parts=parts)
+        lost = np.zeros(S, bool)
+        if found.contradicted is not None:
+            lost[seen.anywhere] = found.contradicted
+        return replace(found, parts=parts, contradicted=lost)
 
     def _own_error(self, point: Point) -> np.ndarray | None:
         """The estimator's own sampling error, over the states that were seen; None if it is as that of the

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,12 +11,13 @@ import numpy as np
 from aggmc_beam.blas import blas_for
 from aggmc_beam.celldata import Data, Point, Seen
 from aggmc_beam.chain import Chain, Parametric, Window, as_chain
+from aggmc_beam.checks import check_totals
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimators import nonstationary
 from aggmc_beam.estimators.constraints import Constraints
 from aggmc_beam.estimators.registry import SMOOTH, check_estimator
 from aggmc_beam.estimators.simplex import project_rows
-from aggmc_beam.inference import jackknife_cells
+from aggmc_beam.inference import jackknife_cells, student_quantile
 from aggmc_beam.intervals import Parts, Uncertainty
 from aggmc_beam.latent import Latent, Undo, closed, latent
 from aggmc_beam.moments import Moments, add_moments
@@ -26,10 +27,13 @@ from aggmc_beam.resolve import resolve
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.simulation import stationary_distribution
 from aggmc_beam.sums.sums import Sums
-from aggmc_beam.warnings import warned
 
 #: A state whose mean share is below this many standard errors is rare: its row is a guess.
 RARE = 4.0
+#: A row with an interval that reaches so far to each side is not determined.
+OPEN = 0.5
+#: Standard errors by which identity or naive must predict better than an estimate to be told.
+WORSE = 0.25
 
 
 @dataclass(frozen=True)
@@ -271,7 +275,7 @@ class Fit:
             baselines={"identity": np.eye(S), "naive": np.tile(x.right, (S, 1))},
             counts=_counts(total, self.digest.total),
             diagnostics={
-                "rows": self._row_flags(data, P, share_error),
+                "rows": self._row_flags(data, P, share_error, found),
                 **({} if ground is None else {"ground": ground.note()}),
                 "interval": {
                     "of": point.of,
@@ -288,10 +292,43 @@ class Fit:
             cell=cell,
             window=window,
         )
-        return warned(estimate, data, point, found)
+        return replace(estimate, warnings=tuple(self._warnings(estimate, data, found)))
 
-    def _row_flags(self, data: Data, P: np.ndarray, share_error: np.ndarray) -> list[dict[str, Any]]:
+    def _warnings(self, estimate: Estimate, data: Data, found: Uncertainty) -> Iterator[str]:
+        """What a user must read before the estimate."""
+        notes = estimate.diagnostics
+        if not self.settings.open_population:
+            latents = data.latents if data.total is self.digest.total else []
+            yield from (c.sentence for c in check_totals(data.x, latents, self.resolved) if not c.passed)
+        open_rows = [row for row in notes["rows"] if row["flag"] == "not-determined"]
+        for contradicted, words in (
+            (True, "cannot be told from these counts, which contradict themselves there"),
+            (False, "are hardly determined by these counts"),
+        ):
+            states = [row["state"] for row in open_rows if row["contradicted"] is contradicted]
+            if states:
+                yield f"moves from {_listed(states)} {words}; see the notes"
+        scores = notes.get("scores", {})
+        if scores.get("worse", 0.0) > WORSE:
+            better = min(("identity", "naive"), key=lambda name: float(scores[name]))
+            words = {"identity": "nobody moves", "naive": "all are like the mean"}[better]
+            yield (
+                f'on data left out, "{words}" predicts the next step better than this estimate, with an error '
+                f"of {scores[better]:.3g} against {scores['estimate']:.3g}"
+            )
+        period = notes.get("period")
+        if period is not None:
+            yield (
+                f"the mean shares come back every {period['steps']} steps, which was taken out; the matrix may do "
+                f"so too: chain=Cycle({period['steps']}) gives one for each"
+            )
+
+    def _row_flags(
+        self, data: Data, P: np.ndarray, share_error: np.ndarray, found: Uncertainty
+    ) -> list[dict[str, Any]]:
         x, flags = data.x, []
+        lost = np.zeros(self.S, bool) if found.contradicted is None else found.contradicted
+        half = student_quantile(self.settings.level, data.groups - 1) * found.parts.error
         for i, name in enumerate(self.names):
             if np.isnan(P[i]).all() and data.seen.left[i]:
                 why = f"moves from state {name!r} cannot be told from numbers of this size"
@@ -299,6 +336,18 @@ class Fit:
             elif np.isnan(P[i]).all():
                 why = f"state {name!r} was never seen before a move, so nothing is known of moves from it"
                 flags.append({"state": name, "flag": "never-seen", "why": why})
+            elif lost[i]:
+                why = (
+                    f"what the counts say of moves from state {name!r} contradicts itself, as when something "
+                    "moves many individuals at once again and again; so nothing is known of them"
+                )
+                flags.append({"state": name, "flag": "not-determined", "why": why, "contradicted": True})
+            elif np.nanmax(half[i], initial=0.0) >= OPEN:
+                why = (
+                    f"moves from state {name!r} are not determined: an interval reaches "
+                    f"{np.nanmax(half[i]):.2g} to each side; more data are needed, or constraints"
+                )
+                flags.append({"state": name, "flag": "not-determined", "why": why, "contradicted": False})
             elif x.mu[i] < RARE * share_error[i]:
                 why = (
                     f"state {name!r} has a mean share of {x.mu[i]:.2g} ± {share_error[i]:.2g}; "
@@ -306,6 +355,11 @@ class Fit:
                 )
                 flags.append({"state": name, "flag": "rare", "why": why})
         return flags
+
+
+def _listed(names: Sequence[str], most: int = 5) -> str:
+    shown = ", ".join(repr(n) for n in names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more states"
 
 
 def _condition(gram: np.ndarray) -> float:

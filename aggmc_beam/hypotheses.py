@@ -33,9 +33,9 @@ from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.observations import check_counts, check_populations
 from aggmc_beam.profile import Profile
 from aggmc_beam.resolve import Resolved, resolve
+from aggmc_beam.spread import Spread, box_test, hotelling_test, jackknife_spread
 from aggmc_beam.sums.state import AggregationState
 from aggmc_beam.sums.sums import Sums
-from aggmc_beam.spread import Spread, box_test, hotelling_test, jackknife_spread
 
 #: Fewer groups than this tell too little of a covariance.
 MIN_GROUPS = 5

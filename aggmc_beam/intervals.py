@@ -23,6 +23,8 @@ from aggmc_beam.spread import Spread, excess, scattered
 
 #: Chance that one of the tests of a contradiction rejects where there is none.
 LEVEL = 0.01
+#: What would change a row by more than this many times its rate of leaving leaves nothing of it.
+UNLIKE = 1.0
 #: Directions of composition along which realizations are halved.
 AXES = 4
 #: Parts of the range of time that the middles of groups must differ by to be halved along it.
@@ -85,11 +87,13 @@ def _signs(values: np.ndarray) -> np.ndarray:
 @dataclass(frozen=True, eq=False)
 class Uncertainty:
     """The parts, the tests behind them (each a statistic over its limit, above 1 if rejected), and the
-    contributions of groups to the step towards the conditional mean, `step`."""
+    contributions of groups to the step towards the conditional mean, `step`. `contradicted` [S]: rows of
+    which the data say too different things to tell anything."""
 
     parts: Parts
     tests: Mapping[str, float] = field(default_factory=dict)
     step: Step | None = None
+    contradicted: np.ndarray | None = None
 
     @classmethod
     def unknown(cls, S: int) -> Uncertainty:
@@ -118,15 +122,20 @@ def uncertainty(
         return Uncertainty(Parts.of_sampling(own), {}, step)
     none = np.zeros_like(P)
     tests, squares = {"conditional mean": _excess(step)}, []
+    standing = "conditional mean", step
     disagreement = np.abs(step.whole) * np.sqrt(_weight(tests["conditional mean"]))
     if sources.within is not None and sources.means is not None:
         within, means = (Step(s, P, units, held) for s in (sources.within, sources.means))
-        tests["means"] = _excess(means)
-        squares.append(_weight(tests["means"]) * ((means.whole - within.whole) / 2) ** 2)
+        tests |= {"within": _excess(within), "means": _excess(means)}
+        weight = _weight(max(tests["within"], tests["means"]))
+        squares.append(weight * ((means.whole - within.whole) / 2) ** 2)
+        standing = "within", within  # what such an estimate stands on; the means may move by other causes
     share = sources.whole.share
     about = step.scores - share[:, None, None] * step.scores.sum(0)
-    for name, signs in sources.halves():
-        found = _test(np.tensordot(signs, about, 1).ravel(), step.scores.reshape(len(share), -1), share)
+    halves = list(sources.halves())
+    for name, signs in halves:
+        z, level = np.tensordot(signs, about, 1).ravel(), LEVEL / len(halves)
+        found = _test(z, step.scores.reshape(len(share), -1), share, level)
         tests[name] = max(found, tests.get(name, 0.0))
         squares.append(
             _weight(found) * np.tensordot(signs, step.parts - share[:, None, None] * step.whole, 1) ** 2
@@ -136,7 +145,18 @@ def uncertainty(
     if strongest > 1:  # what contradicts itself is known less well than its scatter says
         weight, wide = _weight(strongest), Step(sources.whole, P, units, held, strongest).error
         sampling = np.sqrt((1 - weight) * own**2 + weight * np.maximum(own, wide) ** 2)
-    return Uncertainty(Parts(sampling, differences, disagreement), tests, step)
+    lost = _contradicted(standing[1]) if tests[standing[0]] > 1 else np.zeros(len(P), bool)
+    disagreement[lost] = 1.0  # any probability
+    return Uncertainty(Parts(sampling, differences, disagreement), tests, step, lost)
+
+
+def _contradicted(step: Step) -> np.ndarray:
+    """[S]: rows that surely differ by more than all that leave, so that not even their number is known."""
+    size, error = np.abs(step.whole), np.maximum(step.error, 1e-300)
+    limit = student_quantile(1 - LEVEL / size.size, step.sums.groups - 1)
+    stay = np.clip(np.diag(step.P), 0.0, 1.0)
+    leaving = np.maximum(1 - stay, 1 - float(step.sums.mu @ stay))
+    return np.asarray(((size > limit * error) & (size > UNLIKE * leaving[:, None])).any(1))
 
 
 def disagreeing(

@@ -173,6 +173,23 @@ class Latent:
         centre = whole._moments.lag0.left
         return self._undo.covariance(self._moments.lag0.product_about(centre, centre) / self.records)
 
+    def lag1_about(self, whole: Latent) -> np.ndarray:
+        """As c1, about the mean of the whole that this is a part of."""
+        centre = whole._moments.lag0.left
+        return self._undo.covariance(self._moments.lag1.product_about(centre, centre) / self.pairs)
+
+    @property
+    def total(self) -> float:
+        """The mean total of the true counts over the population."""
+        return float(self._mean.sum()) / self._undo.population
+
+    @property
+    def has_fractions(self) -> bool:
+        """Whether some sum of the observed counts is no whole number."""
+        lag0 = self._moments.lag0
+        sums = lag0.left * lag0.weight
+        return bool((np.abs(sums - np.round(sums)) > 1e-6 * np.maximum(1.0, np.abs(sums) ** 0.5)).any())
+
     @property
     def pair_individuals(self) -> float:
         """Individual observations behind the pairs."""

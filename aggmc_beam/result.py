@@ -32,7 +32,8 @@ class Estimate:
     `degrees` of freedom. Its square is the sum of the squares of three parts: `sampling` (another sample of
     this size), `differences` (between halves of the data) and `disagreement` (with what the conditional
     mean alone says); the last two are zero where the model holds. `warnings` are sentences to be read
-    first. `counts` tells what was used and what was not; `baselines` holds what identity and naive would say. `cell` is the step, phase or window
+    first. `counts` tells what was used and what was not; `baselines` holds what identity and naive would say.
+    `cell` is the step, phase or window
     start that the matrix belongs to, None for all times.
 
     >>> import aggmc_beam as am
