@@ -326,7 +326,7 @@ class Fit:
     def _row_flags(
         self, data: Data, P: np.ndarray, share_error: np.ndarray, found: Uncertainty
     ) -> list[dict[str, Any]]:
-        x, flags = data.x, []
+        x, flags = data.x, list[dict[str, Any]]()
         lost = np.zeros(self.S, bool) if found.contradicted is None else found.contradicted
         half = student_quantile(self.settings.level, data.groups - 1) * found.parts.error
         for i, name in enumerate(self.names):
