@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from functools import cache, partial
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from aggmc_beam.errors import InputError
-from aggmc_beam.estimators.choice import auto_choice
+from aggmc_beam.estimators.choice import (
+    FEW_REALIZATIONS,
+    MANY_STATES,
+    Choice,
+    View,
+    auto_choice,
+    stationary_choice,
+)
+from aggmc_beam.estimators.conditional import FEW_GROUPS, PairSums
+from aggmc_beam.estimators.curvature import gmm_error
+from aggmc_beam.estimators.dispersion import dispersion, in_units, steps_in_units
+from aggmc_beam.estimators.drift import drift_fit
 from aggmc_beam.estimators.fast import fast
-from aggmc_beam.estimators.paper import mom
+from aggmc_beam.estimators.ground import INDEPENDENT, Ground, conditional, dispersed, independent, untested
+from aggmc_beam.estimators.periods import Period, find_period
 from aggmc_beam.estimators.registry import SMOOTH, apply
-from aggmc_beam.estimators.stationarity import detrend, drift_alarm
+from aggmc_beam.estimators.stationarity import Trend, drift_alarm
 from aggmc_beam.inference import jackknife, leave_one_out
+from aggmc_beam.intervals import Parts, Sources, Uncertainty, disagreeing, uncertainty
 from aggmc_beam.latent import Latent
 from aggmc_beam.moments import Moments, add_moments
-from aggmc_beam.profile import Profile, add_profiles
-from aggmc_beam.stepwise import StepSums, step_mom, step_mom_without_each, step_sums
+from aggmc_beam.profile import LEFT1, Profile, add_profiles
+from aggmc_beam.scores import held_out
+from aggmc_beam.stepwise import StepSums, one_step, step_sums
 
 if TYPE_CHECKING:
     from aggmc_beam.fitting import Fit
@@ -27,20 +41,32 @@ if TYPE_CHECKING:
 #: Trends that are tried, as degrees of polynomials in time. A line leaves curvature behind, which a
 #: sticky chain explains as well; higher degrees cost next to nothing.
 DEGREES = (3, 5, 8)
-#: Parts that are predicted from the others in turn; fewer where estimates are costly.
-FOLDS, FOLDS_LARGE, LARGE = 5, 2, 20
+#: Groups from which some are left out for scores.
+FOLDS = 5
+#: Up to this many states the sampling error of gmm is that of its own curvature, whose cost is that of S^6.
+CURVATURE_STATES = 25
+#: Estimators that are fitted anew for few groups only.
+COSTLY, COSTLY_GROUPS = frozenset({"limle"}), 10
+_OTHERS = {"limle": "limle", "naive": "naive"}
 
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """A point estimate [S, S], and the smooth one, `centre`, that intervals belong to."""
+    """A point estimate [S, S]. `of` names what its sampling error is of.
+
+    `choice` is how `auto` or gmm came to it, `trend` what was taken out before. `sampling` [S, S]: its
+    sampling error, if it is known already.
+    """
 
     P: np.ndarray
-    centre: np.ndarray
-    smooth: str
-    form: str = "stationary"
+    of: str
+    choice: Choice | None = None
+    trend: Trend | None = None
+    view: View | None = None
+    sums: StepSums | None = None
+    ground: Ground | None = None
+    sampling: np.ndarray | None = None
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
-    degree: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,46 +125,112 @@ class Data:
         """The step means of all replicates, if all have them."""
         return self._profile()
 
+    @cached_property
+    def latents(self) -> list[Latent]:
+        """The replicates, each by itself."""
+        return [self.fit.latent(m) for m in self.parts.values() if m.pairs > int(self.fit.chain.centred)]
+
     def point(self) -> Point:
         """The estimate by the estimator of the settings."""
         name, x = self.fit.settings.estimator, self.x.restricted(self.seen.anywhere)
+        view = self._view(list(self.parts.values()), x)
         if name == "auto" and not self.fit.chain.centred:
-            return self._auto(x)
-        smooth = name if name in SMOOTH else "mom"
-        # Pairs of a step or phase have margins of their own, which fast can keep.
-        P = apply("fast" if name == "auto" else name, x, self.rules)
-        centre = P if name == smooth else mom(x)
-        return Point(self.seen.embed(P), self.seen.embed(centre), smooth)
+            return self._auto(view)
+        if name == "auto":
+            return self._cell(view)
+        if name == "gmm":
+            choice = stationary_choice(replace(view, pooled=None), self.rules)
+            return self._chosen(choice, Point(self.seen.embed(choice.P), "gmm", choice))
+        P = self.seen.embed(apply(name, x, self.rules))
+        return Point(P, name if name in SMOOTH else _OTHERS.get(name, "mom"), None, ground=self._ground(view))
 
-    def _auto(self, x: Latent) -> Point:
-        sums = self._step_sums()
-        alarm, detrended, degree = None, None, 0
+    def _view(self, parts: list[Moments], x: Latent, form: str = "stationary") -> View:
+        """About one mean, or what is left of it by a trend."""
+        keep, resolved = self.seen.anywhere, self.fit.resolved
+        own = self.latents if form == "stationary" else [self.fit.latent(m) for m in parts if m.pairs > 0]
+        pooled = None
+        if x.V is not None and len(own) >= FEW_GROUPS and not self.fit.settings.open_population:
+            pooled = one_step(parts, resolved.noise, resolved.scale)
+        return View(
+            x,
+            dispersion(x, own, keep) if len(own) >= FEW_GROUPS and self.total.pairs > len(own) else None,
+            None if pooled is None or x.states > MANY_STATES else pooled.restricted(keep),
+            form,
+        )
+
+    def _ground(self, view: View) -> Ground:
+        """Of an estimator that does not ask: what the data say of independent movers."""
+        found = view.dispersion
+        if found is None:
+            return untested()
+        if found.significant:
+            return dispersed(found.factor)
+        return independent(found.factor, found.error if np.isfinite(found.error) else None)
+
+    def _cell(self, view: View) -> Point:
+        """Pairs of a step or phase have margins of their own, which fast can keep."""
+        found = view.dispersion
+        if found is not None and found.significant and view.pooled is not None:
+            fit = drift_fit(steps_in_units(view.pooled, found.factor), self.rules)
+            why = f"the counts vary {found.factor:.2f} times as much as those of independent movers"
+            choice = Choice(fit.P, "conditional", "cell", why, conditional(found.factor), {}, found.factor)
+        else:
+            P = fast(view.x, self.rules)
+            choice = Choice(P, "fast", "cell", "each cell has margins of its own", self._ground(view))
+        return Point(self.seen.embed(choice.P), "conditional mean", choice, ground=choice.ground)
+
+    def _auto(self, view: View) -> Point:
+        x, sums = view.x, self._step_sums()
+        alarm, flat, trend = None, None, None
         if self.profile is not None:
             alarm = drift_alarm(x, fast(x, self.rules), self.profile, sums)
-            if alarm is not None and alarm.raised:
-                detrended, degree = self._detrended()
-        choice = auto_choice(x, detrended, sums, alarm, self.rules)
-        centre, smooth = mom(x), "mom"
-        if choice.form == "steps" and sums is not None:
-            centre, smooth = step_mom(sums), "mom about step means"
-        elif choice.form == "detrended" and detrended is not None:
-            centre, smooth = mom(detrended), f"mom about a trend of degree {degree}"
-        diagnostics: dict[str, Any] = {"choice": choice.note()}
+            few = sums is None or sums.pairs < FEW_REALIZATIONS * sums.steps
+            period = self.period if few else None
+            if few and (period is not None or (alarm is not None and alarm.raised)):
+                flat, trend = self._flat(None if period is None else period.steps)
+        choice = auto_choice(view, flat, sums, alarm, self.rules)
+        of = {"steps": "step means", "stationary": "one mean"}.get(choice.form)
+        of = f"{choice.estimator} about {of or (trend.words if trend is not None else 'a trend')}"
+        diagnostics: dict[str, Any] = {}
         if alarm is not None:
             diagnostics["drift"] = {**asdict(alarm), "raised": alarm.raised}
-        P, centre = self.seen.embed(choice.P), self.seen.embed(centre)
-        return Point(P, centre, smooth, choice.form, diagnostics, degree)
+        if trend is not None and trend.period is not None:
+            diagnostics["period"] = {
+                "steps": trend.period,
+                "excess": self.period.excess if self.period else None,
+            }
+        if flat is None or choice.form != flat.form:
+            flat, trend = None, None
+        point = Point(self.seen.embed(choice.P), of, choice, trend, flat or view, sums)
+        return self._chosen(choice, replace(point, diagnostics=diagnostics))
 
-    def _detrended(self) -> tuple[Latent, int]:
-        """With a polynomial per state taken out, of the least degree that leaves no drift."""
+    def _chosen(self, choice: Choice, point: Point) -> Point:
+        diagnostics = {"choice": choice.note(), **point.diagnostics}
+        return replace(point, choice=choice, ground=choice.ground, diagnostics=diagnostics)
+
+    @cached_property
+    def period(self) -> Period | None:
+        """Of the mean shares, if they come back."""
+        path, profile = self.x.trajectory, self.profile
+        if path is None or profile is None:
+            return None
+        return find_period(path, profile.width)
+
+    def _flat(self, period: int | None) -> tuple[View, Trend]:
+        """With a period and a polynomial per state taken out, of the least degree that leaves no drift."""
         assert self.profile is not None
-        for degree in DEGREES:
-            moments, profile = detrend(self.total, self.profile, degree)
+        for degree in DEGREES if period is None else (0, *DEGREES):
+            trend = Trend.of(self.profile, degree, period)
+            moments, profile = trend.taken_out(self.total, self.profile)
             x = self.fit.latent(moments, partial(_itself, profile)).restricted(self.seen.anywhere)
             left = drift_alarm(x, fast(x, self.rules), profile, None)
             if left is None or not left.raised:
                 break
-        return x, degree
+        return self._view(self._without(trend), x, trend.form), trend
+
+    def _without(self, trend: Trend) -> list[Moments]:
+        """The replicates about a trend."""
+        return [trend.taken_out(m, self.profiles[r])[0] for r, m in self.parts.items()]
 
     def _step_sums(self) -> StepSums | None:
         if self.profile is None or self.fit.settings.open_population:
@@ -147,66 +239,126 @@ class Data:
         sums = step_sums(self.parts, self.profiles, resolved.noise, resolved.scale)
         return None if sums is None else sums.restricted(self.seen.anywhere)
 
-    def errors(self, point: Point) -> tuple[np.ndarray, np.ndarray]:
-        """Jackknife errors of the smooth estimate [S, S] and of the mean shares [S]."""
-        unknown = np.full_like(point.centre, np.nan), np.full(self.fit.S, np.nan)
+    def sources(self, point: Point) -> Sources | None:
+        """The pairs as the conditional mean sees them, whole and apart."""
+        keep = self.seen.anywhere
+        whole = PairSums.of(self.latents, self.x, keep)
+        if whole is None or self.fit.settings.open_population:
+            return None
+        within = None
+        if point.trend is not None:
+            parts = [self.fit.latent(m) for m in self._without(point.trend) if m.pairs > 0]
+            within = PairSums.of(parts, self.x, keep)
+        elif point.choice is not None and point.choice.form == "steps" and point.sums is not None:
+            within = whole.within(point.sums)
+        means = None if within is None else whole.without(within)
+        return Sources(whole, within, means, self._starts(), self._middles())
+
+    def _starts(self) -> np.ndarray | None:
+        """[G, S]: mean shares at the first step of each group, if groups are made of whole realizations."""
+        if not self.profiles or not all(m.counts.realizations > 0 for m in self.parts.values()):
+            return None
+        found = [self.profiles[r].kind(LEFT1)[self.profiles[r].number[:, 1] > 0] for r in self._paired()]
+        starts = np.stack([self.fit.undo.means(left[0]) for left in found])[:, self.seen.anywhere]
+        return np.asarray(starts / np.maximum(starts.sum(1, keepdims=True), 1e-300))
+
+    def _middles(self) -> np.ndarray | None:
+        """[G]: mean time of each group."""
+        if not self.profiles:
+            return None
+        profiles = [self.profiles[r] for r in self._paired()]
+        return np.array([float(p.weight[:, 1] @ p.bins) * p.width / p.weight[:, 1].sum() for p in profiles])
+
+    def _paired(self) -> list[int]:
+        return [r for r, m in self.parts.items() if m.pairs > 0 and r in self.profiles]
+
+    def uncertainty(self, point: Point) -> Uncertainty:
+        """What the estimate's intervals are made of, over all states."""
+        S, seen = self.fit.S, self.seen
+        unknown = np.full((S, S), np.nan)
+        keep = np.ix_(seen.anywhere, seen.anywhere)
         if self.groups < 2:
+            return Uncertainty(Parts.of_sampling(unknown))
+        own, sources = self._own_error(point), self.sources(point)
+        P = np.nan_to_num(point.P[keep])
+        held = None if self.rules is None else ~self.rules.free
+        if sources is None:
+            return Uncertainty(Parts.of_sampling(unknown if own is None else seen.embed(own)))
+        if point.choice is None:
+            found = disagreeing(P, own, sources, held)
+        else:
+            found = uncertainty(P, own, sources, point.choice.units, held)
+        parts = Parts(*(seen.embed(part) for part in vars(found.parts).values()))
+        lost = np.zeros(S, bool)
+        if found.contradicted is not None:
+            lost[seen.anywhere] = found.contradicted
+        return replace(found, parts=parts, contradicted=lost)
+
+    def _own_error(self, point: Point) -> np.ndarray | None:
+        """The estimator's own sampling error, over the states that were seen; None if it is as that of the
+        conditional mean."""
+        choice, x, rules = point.choice, self.x.restricted(self.seen.anywhere), self.rules
+        if point.sampling is not None:
+            return np.asarray(point.sampling[np.ix_(self.seen.anywhere, self.seen.anywhere)])
+        if choice is None:
+            return self.jackknifed(point.of)
+        curved = x.states <= CURVATURE_STATES or x.V is None
+        if choice.lag0 is not None and choice.ground.name == INDEPENDENT and curved:
+            view = point.view or View(x)
+            return gmm_error(in_units(view.x, choice.units), choice.P, choice.lag0, rules)
+        return self.jackknifed("mom") if x.V is None else None
+
+    def jackknifed(self, name: str) -> np.ndarray:
+        """The jackknife of an estimator without constraints."""
+        parts, keep = list(self.parts.values()), self.seen.anywhere
+        if name in COSTLY:
+            parts = [add_moments(self.fit.S, parts[g::COSTLY_GROUPS]) for g in range(COSTLY_GROUPS)]
+            names = list(self.parts)
+        weight = np.array([m.lag0.weight for m in parts])
+        unknown = np.full((int(keep.sum()),) * 2, np.nan)
+        if np.count_nonzero(weight) < 2:
             return unknown
-        weight = np.array([m.lag0.weight for m in self.parts.values()])
         try:
-            reduced = [self.fit.latent(m) for m in leave_one_out(list(self.parts.values()))]
-            matrices = self._without_each(point, reduced)
+            reduced = [self.fit.latent(m).restricted(keep) for m in leave_one_out(parts)]
+            if name in COSTLY:
+                kept = [set(names) - set(names[g::COSTLY_GROUPS]) for g in range(COSTLY_GROUPS)]
+                profiles = [
+                    add_profiles([self.profiles[r] for r in k if r in self.profiles], self.fit.S)
+                    for k in kept
+                ]
+                reduced = [
+                    self.fit.latent(m, partial(_itself, p)).restricted(keep)
+                    for m, p in zip(leave_one_out(parts), profiles, strict=True)
+                ]
+            full = apply(name, self.x.restricted(keep))
+            return jackknife(full, [apply(name, y) for y in reduced], weight / weight.sum())
         except InputError:  # without one of the groups, too little is left
             return unknown
-        share = weight / weight.sum()
-        shares = [x.mu for x in reduced]
-        return jackknife(point.centre, matrices, share), jackknife(self.x.mu, shares, share)
 
-    def _without_each(self, point: Point, reduced: list[Latent]) -> list[np.ndarray]:
-        """The smooth estimate without each group, in the form that was chosen."""
-        seen = self.seen
-        if point.form == "steps":
-            sums = self._step_sums()
-            assert sums is not None
-            return [seen.embed(P) for P in step_mom_without_each(sums)]
-        if point.form == "detrended":
-            rest = leave_one_out(list(self.parts.values()))
-            profiles = list(self.profiles.values())
-            reduced = []
-            for g, moments in enumerate(rest):
-                profile = add_profiles(profiles[:g] + profiles[g + 1 :], self.fit.S)
-                reduced.append(self.fit.latent(detrend(moments, profile, point.degree)[0]))
-        smooth = point.smooth if point.smooth in SMOOTH else "mom"
-        return [seen.embed(apply(smooth, x.restricted(seen.anywhere))) for x in reduced]
+    def share_error(self) -> np.ndarray:
+        """[S]: jackknife errors of the mean shares."""
+        weight = np.array([m.lag0.weight for m in self.parts.values()])
+        if np.count_nonzero(weight) < 2:
+            return np.full(self.fit.S, np.nan)
+        try:
+            shares = [self.fit.latent(m).mu for m in leave_one_out(list(self.parts.values()))]
+        except InputError:
+            return np.full(self.fit.S, np.nan)
+        return jackknife(self.x.mu, shares, weight / weight.sum())
 
-    def scores(self, point: Point) -> dict[str, Any]:
+    def scores(self, P: np.ndarray, found: Uncertainty, freedom: float = 1.0) -> dict[str, Any]:
         """Squared error of predicting the next step on data left out, per individual.
 
-        The noise is taken out of the error, so 0 would be a perfect prediction of true counts.
+        What is left out is taken out of the estimate to first order, times `freedom`. The noise is taken
+        out of the error, so 0 would be a perfect prediction of true counts. `worse`: how surely identity
+        or naive predicts better, in standard errors.
         """
         if self.x.V is None:
             return {"why": "without the noise covariance a prediction error cannot be corrected for noise"}
-        if self.groups < FOLDS:
+        step = found.step
+        if step is None or step.sums.groups < FOLDS:
             return {"why": f"{self.groups} groups are too few to leave some out"}
-        costly = self.fit.S > LARGE or self.fit.settings.estimator == "limle"
-        folds = FOLDS_LARGE if costly else FOLDS
-        names = list(self.parts)
-        losses: dict[str, list[float]] = {"estimate": [], "identity": [], "naive": []}
-        sums = [add_moments(self.fit.S, (self.parts[r] for r in names[k::folds])) for k in range(folds)]
-        for fold, rest in enumerate(leave_one_out(sums)):
-            out = {r: self.parts[r] for r in names[fold::folds]}
-            kept = {r: self.parts[r] for r in names if r not in out}
-            try:
-                train = Data(self.fit, kept, self.profiles, rest)
-                test = Data(self.fit, out, {}, sums[fold])
-                found = train.point().P
-            except InputError as error:
-                return {"why": str(error)}
-            naive = np.tile(train.x.right, (self.fit.S, 1))
-            found = np.where(np.isnan(found), naive, found)
-            for name, P in (("estimate", found), ("identity", np.eye(self.fit.S)), ("naive", naive)):
-                losses[name].append(prediction_error(P, test.x) * test.total.pairs / self.total.pairs)
-        return {name: float(np.sum(values)) for name, values in losses.items()}
+        return held_out(step, np.nan_to_num(P[np.ix_(self.seen.anywhere, self.seen.anywhere)]), freedom)
 
     def guarded(self, P: np.ndarray, rare: np.ndarray) -> np.ndarray:
         """The simplex estimate with naive rows for states too rare to have one of their own.

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from aggmc_beam.blas import blas_for
-from aggmc_beam.celldata import Data, Seen
+from aggmc_beam.celldata import Data, Point, Seen
 from aggmc_beam.chain import Chain, Parametric, Window, as_chain
+from aggmc_beam.checks import check_totals
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimators import nonstationary
 from aggmc_beam.estimators.constraints import Constraints
 from aggmc_beam.estimators.registry import SMOOTH, check_estimator
 from aggmc_beam.estimators.simplex import project_rows
-from aggmc_beam.inference import jackknife_cells
+from aggmc_beam.inference import jackknife_cells, student_quantile
+from aggmc_beam.intervals import Parts, Uncertainty
 from aggmc_beam.latent import Latent, Undo, closed, latent
 from aggmc_beam.moments import Moments, add_moments
 from aggmc_beam.noise import Exact, Noise
@@ -28,6 +30,10 @@ from aggmc_beam.sums.sums import Sums
 
 #: A state whose mean share is below this many standard errors is rare: its row is a guess.
 RARE = 4.0
+#: A row with an interval that reaches so far to each side is not determined.
+OPEN = 0.5
+#: Standard errors by which identity or naive must predict better than an estimate to be told.
+WORSE = 0.25
 
 
 @dataclass(frozen=True)
@@ -120,15 +126,16 @@ class Fit:
         total = self.digest.total if members == self.digest.cells else None
         data = Data(self, self.digest.by_replicate(members), self._profiles(cell), total)
         point = data.point()
-        error = np.full((self.S, self.S), np.nan)
-        share_error = np.full(self.S, np.nan)
+        found, share_error = (
+            Uncertainty(Parts.of_sampling(np.full((self.S, self.S), np.nan))),
+            np.full(self.S, np.nan),
+        )
+        diagnostics: dict[str, Any] = dict(point.diagnostics)
         if errors:
-            error, share_error = data.errors(point)
-        diagnostics = dict(point.diagnostics)
-        if self.chain.name == "stationary":
-            diagnostics["scores"] = data.scores(point)
+            found, share_error = data.uncertainty(point), data.share_error()
+            diagnostics["scores"] = data.scores(point.P, found)
         P = data.guarded(point.P, data.x.mu < RARE * share_error)
-        return self._assemble(data, P, point.centre, error, share_error, point.smooth, cell, diagnostics)
+        return self._assemble(data, P, found, share_error, point, cell, diagnostics)
 
     def combined(self, cells: list[int], items: Sequence[Estimate], skipped: dict[int, str]) -> Estimates:
         """The cells' estimates, with the one matrix that fits them all."""
@@ -142,10 +149,11 @@ class Fit:
         centre = statistic(wholes)
         fixed = None if self.rules is None else self.rules.fixed
         P = centre if self.settings.estimator in SMOOTH else project_rows(centre, fixed)
-        error = jackknife_cells(parts, statistic)
+        error = Uncertainty(Parts.of_sampling(jackknife_cells(parts, statistic)))
         unknown = np.full(self.S, np.nan)
         whole = Data(self, self.digest.by_replicate(cells), {})
-        pooled = self._assemble(whole, P, centre, error, unknown, "mom", None, {})
+        point = Point(P, "mom pooled over cells")
+        pooled = self._assemble(whole, P, error, unknown, point, None, {})
         average = seen.embed(nonstationary.average(self._latents(wholes, seen)))
         return Estimates(tuple(items), pooled, average, skipped=skipped)
 
@@ -174,22 +182,18 @@ class Fit:
 
         errors = jackknife_cells(parts, statistic)
         matrices = nonstationary.transition_matrices(theta, Z)
-        unknown = int((~np.isfinite(errors)).sum())
-        label = {"of": "parametric", "groups": len(parts[0]), "cut": True, "centre": None, "unknown": unknown}
+        freedom = min(1.0, Z.shape[1] / len(cells))  # of the parameters of each cell by itself
         fitted = []
-        for item, P, error in zip(items, matrices, errors, strict=True):
+        for cell, item, P, error in zip(cells, items, matrices, errors, strict=True):
             P, error = seen.embed(P), seen.embed(error)
-            diagnostics = {**item.diagnostics, "interval": label}
-            fitted.append(
-                replace(
-                    item,
-                    transition_matrix=P,
-                    standard_error=error,
-                    stationary=_stationary(P),
-                    estimator="parametric",
-                    diagnostics=diagnostics,
-                )
-            )
+            data = Data(self, self.digest.by_replicate([cell]), {})
+            point = Point(P, "parametric", sampling=error)
+            found = data.uncertainty(point)
+            scores = data.scores(P, found, freedom)
+            found = Uncertainty(Parts.of_sampling(error))
+            unknown_shares = np.full(self.S, np.nan)
+            made = self._assemble(data, P, found, unknown_shares, point, item.cell, {"scores": scores})
+            fitted.append(replace(made, estimator="parametric"))
         combined = self.combined(cells, fitted, skipped)
         return replace(combined, coefficients=theta)
 
@@ -237,27 +241,31 @@ class Fit:
         self,
         data: Data,
         P: np.ndarray,
-        centre: np.ndarray,
-        error: np.ndarray,
+        found: Uncertainty,
         share_error: np.ndarray,
-        smooth: str,
+        point: Point,
         cell: int | None,
         diagnostics: dict[str, Any],
     ) -> Estimate:
         S, settings, resolved = self.S, self.settings, self.resolved
         total, x, groups = data.total, data.x, data.groups
-        own = smooth == settings.estimator
+        cut = settings.estimator not in SMOOTH
         P = np.where(np.isfinite(P).all(1, keepdims=True), P, np.nan)
         # The scale of the lagged covariance may itself be an estimate.
-        offset = np.abs(centre - x.right) * resolved.relative_error
-        standard_error = np.hypot(error, offset)
+        offset = np.abs(P - x.right) * resolved.relative_error
+        parts = replace(found.parts, sampling=np.hypot(found.parts.sampling, offset))
+        parts = parts.known(~np.isnan(P) if self.rules is None else ~np.isnan(P) & self.rules.free)
         window = None
         if isinstance(self.chain, Window) and cell is not None:
             window = {"start": cell, "end": cell + self.chain.size}
-        return Estimate(
+        ground = point.ground
+        estimate = Estimate(
             states=self.names,
             transition_matrix=P,
-            standard_error=standard_error,
+            standard_error=parts.error,
+            sampling=parts.sampling,
+            differences=parts.differences,
+            disagreement=parts.disagreement,
             degrees=groups - 1,
             level=settings.level,
             stationary=_stationary(P),
@@ -267,13 +275,14 @@ class Fit:
             baselines={"identity": np.eye(S), "naive": np.tile(x.right, (S, 1))},
             counts=_counts(total, self.digest.total),
             diagnostics={
-                "rows": self._row_flags(data, P, share_error),
+                "rows": self._row_flags(data, P, share_error, found),
+                **({} if ground is None else {"ground": ground.note()}),
                 "interval": {
-                    "of": smooth,
+                    "of": point.of,
                     "groups": groups,
-                    "cut": not own,
-                    "centre": None if own else centre,
-                    "unknown": int((~np.isfinite(standard_error))[~np.isnan(P)].sum()),
+                    "cut": cut,
+                    "tests": dict(found.tests),
+                    "unknown": int((~np.isfinite(parts.error))[~np.isnan(P)].sum()),
                 },
                 "population": resolved.note,
                 "outside": int(((P < 0) | (P > 1)).sum()),
@@ -283,9 +292,43 @@ class Fit:
             cell=cell,
             window=window,
         )
+        return replace(estimate, warnings=tuple(self._warnings(estimate, data, found)))
 
-    def _row_flags(self, data: Data, P: np.ndarray, share_error: np.ndarray) -> list[dict[str, Any]]:
-        x, flags = data.x, []
+    def _warnings(self, estimate: Estimate, data: Data, found: Uncertainty) -> Iterator[str]:
+        """What a user must read before the estimate."""
+        notes = estimate.diagnostics
+        if not self.settings.open_population:
+            latents = data.latents if data.total is self.digest.total else []
+            yield from (c.sentence for c in check_totals(data.x, latents, self.resolved) if not c.passed)
+        open_rows = [row for row in notes["rows"] if row["flag"] == "not-determined"]
+        for contradicted, words in (
+            (True, "cannot be told from these counts, which contradict themselves there"),
+            (False, "are hardly determined by these counts"),
+        ):
+            states = [row["state"] for row in open_rows if row["contradicted"] is contradicted]
+            if states:
+                yield f"moves from {_listed(states)} {words}; see the notes"
+        scores = notes.get("scores", {})
+        if scores.get("worse", 0.0) > WORSE:
+            better = min(("identity", "naive"), key=lambda name: float(scores[name]))
+            words = {"identity": "nobody moves", "naive": "all are like the mean"}[better]
+            yield (
+                f'on data left out, "{words}" predicts the next step better than this estimate, with an error '
+                f"of {scores[better]:.3g} against {scores['estimate']:.3g}"
+            )
+        period = notes.get("period")
+        if period is not None:
+            yield (
+                f"the mean shares come back every {period['steps']} steps, which was taken out; the matrix may do "
+                f"so too: chain=Cycle({period['steps']}) gives one for each"
+            )
+
+    def _row_flags(
+        self, data: Data, P: np.ndarray, share_error: np.ndarray, found: Uncertainty
+    ) -> list[dict[str, Any]]:
+        x, flags = data.x, list[dict[str, Any]]()
+        lost = np.zeros(self.S, bool) if found.contradicted is None else found.contradicted
+        half = student_quantile(self.settings.level, data.groups - 1) * found.parts.error
         for i, name in enumerate(self.names):
             if np.isnan(P[i]).all() and data.seen.left[i]:
                 why = f"moves from state {name!r} cannot be told from numbers of this size"
@@ -293,6 +336,18 @@ class Fit:
             elif np.isnan(P[i]).all():
                 why = f"state {name!r} was never seen before a move, so nothing is known of moves from it"
                 flags.append({"state": name, "flag": "never-seen", "why": why})
+            elif lost[i]:
+                why = (
+                    f"what the counts say of moves from state {name!r} contradicts itself, as when something "
+                    "moves many individuals at once again and again; so nothing is known of them"
+                )
+                flags.append({"state": name, "flag": "not-determined", "why": why, "contradicted": True})
+            elif np.nanmax(half[i], initial=0.0) >= OPEN:
+                why = (
+                    f"moves from state {name!r} are not determined: an interval reaches "
+                    f"{np.nanmax(half[i]):.2g} to each side; more data are needed, or constraints"
+                )
+                flags.append({"state": name, "flag": "not-determined", "why": why, "contradicted": False})
             elif x.mu[i] < RARE * share_error[i]:
                 why = (
                     f"state {name!r} has a mean share of {x.mu[i]:.2g} ± {share_error[i]:.2g}; "
@@ -300,6 +355,11 @@ class Fit:
                 )
                 flags.append({"state": name, "flag": "rare", "why": why})
         return flags
+
+
+def _listed(names: Sequence[str], most: int = 5) -> str:
+    shown = ", ".join(repr(n) for n in names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more states"
 
 
 def _condition(gram: np.ndarray) -> float:

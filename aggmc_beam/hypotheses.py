@@ -33,6 +33,7 @@ from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.observations import check_counts, check_populations
 from aggmc_beam.profile import Profile
 from aggmc_beam.resolve import Resolved, resolve
+from aggmc_beam.spread import Spread, box_test, hotelling_test, jackknife_spread
 from aggmc_beam.sums.state import AggregationState
 from aggmc_beam.sums.sums import Sums
 
@@ -190,81 +191,6 @@ def stationarity(
     if source.by_realization:
         return _combined(_between_realizations(source, W))
     return _combined(_within_few(source, W))
-
-
-@dataclass(frozen=True, eq=False)
-class Spread:
-    """A covariance rows'rows estimated with so many degrees of freedom; `rows` [m, p]."""
-
-    rows: np.ndarray
-    degrees: float
-
-    @property
-    def trace(self) -> float:
-        return float((self.rows**2).sum())
-
-    @property
-    def trace_of_square(self) -> float:
-        """Of V, not of its estimate: the part that estimation adds is taken off."""
-        square, nu = _trace_of_product(self, self), self.degrees
-        if np.isinf(nu):
-            return square
-        return nu**2 / ((nu - 1) * (nu + 2)) * max(square - self.trace**2 / nu, 0.0)
-
-
-def jackknife_spread(full: np.ndarray, reduced: np.ndarray, share: np.ndarray) -> Spread:
-    """The jackknife covariance of `full` [p] from the values without each group, `reduced` [G, p].
-
-    Its diagonal is the square of `inference.jackknife`.
-    """
-    h = 1.0 / share[:, None]
-    pseudo = h * full - (h - 1.0) * reduced
-    centre = len(reduced) * full - ((1.0 - share[:, None]) * reduced).sum(0)
-    rows = (pseudo - centre) / np.sqrt((h - 1.0) * len(reduced))
-    return Spread(rows, 1.0 / float((share**2).sum()) - 1.0)
-
-
-def box_test(z: np.ndarray, spreads: Sequence[Spread]) -> tuple[float, float, float, float]:
-    """(F, h, f, p-value) of z = 0, the covariance of z being the sum of independent spreads.
-
-    >>> F, h, f, p = box_test(np.array([3.0]), [Spread(np.array([[1.0]]), 10.0)])
-    >>> F, round(h), round(f), round(p, 4)                                 # Student's t, squared
-    (9.0, 1, 10, 0.0133)
-    """
-    from scipy import special
-
-    total = sum(s.trace for s in spreads)
-    if not total > 0:
-        raise InputError("the groups do not differ at all, so there is no variance to compare with")
-    squares = [s.trace_of_square for s in spreads]
-    second = sum(squares) + 2 * sum(
-        _trace_of_product(s, t) for i, s in enumerate(spreads) for t in spreads[:i]
-    )
-    error = sum(q / s.degrees for q, s in zip(squares, spreads, strict=True))
-    first = max(total**2 - 2 * error, 0.0)
-    h = float(np.clip(first / second, 1.0, len(z))) if second > 0 else float(len(z))
-    f = float(first / error) if error > 0 else sum(s.degrees for s in spreads) * h
-    F = float(z @ z) / total
-    return F, h, f, float(special.fdtrc(h, f, F))
-
-
-def hotelling_test(z: np.ndarray, spread: Spread) -> tuple[float, float, float, float]:
-    """As `box_test`, for a covariance with many more degrees of freedom than contrasts.
-
-    >>> F, p, f, p_value = hotelling_test(np.array([3.0]), Spread(np.array([[1.0]]), 10.0))
-    >>> F, p, f, round(p_value, 4)
-    (9.0, 1.0, 10.0, 0.0133)
-    """
-    from scipy import special
-
-    p, nu = float(len(z)), spread.degrees
-    f = nu - p + 1
-    F = float(z @ np.linalg.solve(spread.rows.T @ spread.rows, z)) * f / (p * nu)
-    return F, p, f, float(special.fdtrc(p, f, F))
-
-
-def _trace_of_product(a: Spread, b: Spread) -> float:
-    return float(((a.rows @ b.rows.T) ** 2).sum())
 
 
 def _f_test(z: np.ndarray, spreads: Sequence[Spread], assumption: str) -> TestResult:

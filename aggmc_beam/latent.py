@@ -156,9 +156,49 @@ class Latent:
 
     @cached_property
     def V(self) -> np.ndarray | None:
+        return self._noise_at(self._mean)
+
+    @cached_property
+    def left_mean(self) -> np.ndarray:
+        """[S]: mean true counts (or shares, where sums are of shares) at the left ends of lag-1 pairs."""
+        return self._undo.means(self._moments.lag1.left)
+
+    @cached_property
+    def left_V(self) -> np.ndarray | None:
+        """V at the left ends of pairs."""
+        return self._noise_at(self.left_mean)
+
+    def lag0_about(self, whole: Latent) -> np.ndarray:
+        """As c0, about the mean of the whole that this is a part of."""
+        centre = whole._moments.lag0.left
+        return self._undo.covariance(self._moments.lag0.product_about(centre, centre) / self.records)
+
+    def lag1_about(self, whole: Latent) -> np.ndarray:
+        """As c1, about the mean of the whole that this is a part of."""
+        centre = whole._moments.lag0.left
+        return self._undo.covariance(self._moments.lag1.product_about(centre, centre) / self.pairs)
+
+    @property
+    def total(self) -> float:
+        """The mean total of the true counts over the population."""
+        return float(self._mean.sum()) / self._undo.population
+
+    @property
+    def has_fractions(self) -> bool:
+        """Whether some sum of the observed counts is no whole number."""
+        lag0 = self._moments.lag0
+        sums = lag0.left * lag0.weight
+        return bool((np.abs(sums - np.round(sums)) > 1e-6 * np.maximum(1.0, np.abs(sums) ** 0.5)).any())
+
+    @property
+    def pair_individuals(self) -> float:
+        """Individual observations behind the pairs."""
+        return self._moments.lag1.weight * self._undo.population
+
+    def _noise_at(self, mean: np.ndarray) -> np.ndarray | None:
         # Additive noise on shares shrinks with 1/N_k.
-        fixed = self._noise.covariance(np.zeros_like(self._mean))
-        at_mean = self._noise.covariance(self._mean)
+        fixed = self._noise.covariance(np.zeros_like(mean))
+        at_mean = self._noise.covariance(mean)
         if fixed is None or at_mean is None:
             return None
         shrunk = fixed * (self._moments.inverse_weight / self.records)

@@ -19,14 +19,21 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+#: What a standard error is made of: see `Estimate`.
+PARTS = ("sampling", "differences", "disagreement")
+
+
 @dataclass(frozen=True, eq=False)
 class Estimate:
     """An estimated transition matrix with its uncertainty and what is known about its making.
 
     `transition_matrix` [S, S]: row i holds the probabilities of moving from state i. A state that
-    was never seen has a NaN row. `standard_error` [S, S] is of the estimator named in
-    `diagnostics["interval"]`, with `degrees` of freedom. `counts` tells what was used and what was
-    not; `baselines` holds what identity and naive would say. `cell` is the step, phase or window
+    was never seen has a NaN row. `standard_error` [S, S] is that of the estimate that is shown, with
+    `degrees` of freedom. Its square is the sum of the squares of three parts: `sampling` (another sample of
+    this size), `differences` (between halves of the data) and `disagreement` (with what the conditional
+    mean alone says); the last two are zero where the model holds. `warnings` are sentences to be read
+    first. `counts` tells what was used and what was not; `baselines` holds what identity and naive would say.
+    `cell` is the step, phase or window
     start that the matrix belongs to, None for all times.
 
     >>> import aggmc_beam as am
@@ -41,6 +48,9 @@ class Estimate:
     states: tuple[str, ...]
     transition_matrix: np.ndarray
     standard_error: np.ndarray
+    sampling: np.ndarray
+    differences: np.ndarray
+    disagreement: np.ndarray
     degrees: int
     level: float
     stationary: np.ndarray
@@ -54,19 +64,20 @@ class Estimate:
     window: Mapping[str, int] | None = None
     group: Mapping[str, Any] | None = None
     refresh: int = 0
+    warnings: tuple[str, ...] = ()
 
     def interval(self, level: float | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Lower and upper bounds [S, S] that hold each entry with probability `level`.
 
-        Around a constrained estimate they are those of mom, cut to [0, 1]; see `diagnostics`.
+        The estimate -+ Student's quantile times `standard_error`, cut to [0, 1] for estimates that are
+        probabilities, so that an entry on the border has an interval to one side. NaN for cells that
+        constraints fix, and for rows of which nothing is known.
         """
         level = self.level if level is None else level
         if not 0 < level < 1:
             raise InputError(f"level must lie between 0 and 1, such as 0.95; got {level!r}")
-        centre = self.diagnostics["interval"]["centre"]
-        centre = self.transition_matrix if centre is None else np.asarray(centre, float)
         half = student_quantile(level, self.degrees) * self.standard_error
-        lower, upper = centre - half, centre + half
+        lower, upper = self.transition_matrix - half, self.transition_matrix + half
         if self.diagnostics["interval"]["cut"]:
             lower, upper = np.clip(lower, 0.0, 1.0), np.clip(upper, 0.0, 1.0)
         return lower, upper
@@ -80,8 +91,10 @@ class Estimate:
             "cell": self.cell,
             "states": list(self.states),
             "estimator": self.estimator,
+            "warnings": list(self.warnings),
             "transition_matrix": _plain(self.transition_matrix),
             "standard_error": _plain(self.standard_error),
+            "parts": {name: _plain(getattr(self, name)) for name in PARTS},
             "lower": _plain(lower),
             "upper": _plain(upper),
             "level": self.level,
@@ -106,14 +119,13 @@ class Estimate:
             d = json.loads(line)
             S = len(d["states"])
             interval = d["diagnostics"]["interval"]
-            if interval["centre"] is not None:
-                _array(interval["centre"], S, S)
             if not (isinstance(interval["cut"], bool) and type(d["degrees"]) is int and 0 < d["level"] < 1):
                 raise TypeError("its interval cannot be made")
             return cls(
                 states=tuple(str(s) for s in d["states"]),
                 transition_matrix=_array(d["transition_matrix"], S, S),
                 standard_error=_array(d["standard_error"], S, S),
+                **{name: _array(d["parts"][name], S, S) for name in PARTS},
                 degrees=d["degrees"],
                 level=d["level"],
                 stationary=_array(d["stationary"], S),
@@ -127,6 +139,7 @@ class Estimate:
                 window=d["window"],
                 group=d["group"],
                 refresh=d["refresh"],
+                warnings=tuple(str(w) for w in d["warnings"]),
             )
         except (LookupError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
             raise InputError(f"this is not an estimate as written by to_json: {error!r}") from error
@@ -143,8 +156,14 @@ class Estimate:
             f"Transition matrix by {self.estimator}{where} from {self.counts['pairs']:,} pairs of "
             f"{self.counts['records']:,} records, population {self.population:,.6g}\n"
         )
+        warned = "".join(f"Warning: {visible(w)}\n" for w in self.warnings)
         notes = "".join(f"\n  note: {visible(flag['why'])}" for flag in self.diagnostics.get("rows", []))
-        return head + matrix_table(self.states, self.transition_matrix, self.standard_error) + notes
+        if np.isfinite(self.standard_error).any():
+            notes = f"\n± is one standard error; interval() gives {100 * self.level:g}% bounds{notes}"
+        ground = self.diagnostics.get("ground")
+        if ground is not None:
+            notes += f"\nIt stands on {visible(str(ground['sentence']))}."
+        return warned + head + matrix_table(self.states, self.transition_matrix, self.standard_error) + notes
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,6 +213,13 @@ class Estimates(Sequence[Estimate]):
     def interval(self, level: float | None = None) -> tuple[np.ndarray, np.ndarray]:
         bounds = [e.interval(level) for e in self.items]
         return np.stack([b[0] for b in bounds]), np.stack([b[1] for b in bounds])
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Of all cells, each once."""
+        return tuple(
+            dict.fromkeys(w for e in (*self.items, *filter(None, [self.pooled])) for w in e.warnings)
+        )
 
     def to_json(self) -> str:
         """One line of JSON per estimate."""

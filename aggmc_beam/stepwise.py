@@ -6,7 +6,7 @@ kept as data of its own. Both come from moments and profiles alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -143,6 +143,38 @@ def step_sums(
         sum(m.lag2.pairs for m in parts.values()),
         per_record,
         *_noise_parts(noise, mean / mean.sum(), inverse),
+    )
+
+
+def one_step(parts: Sequence[Moments], noise: Noise, scale: float) -> StepSums | None:
+    """As if all pairs began at the same step: everything about the two means of the ends of all pairs."""
+    used = [m for m in parts if m.pairs > 0]
+    if not used:
+        return None
+    S = used[0].states
+    inverse, b = np.linalg.inv(noise.matrix(S)), noise.offset(S)
+    weight = np.array([m.lag1.weight for m in used])
+    left, right = (np.stack([getattr(m.lag1, end) for m in used]) for end in ("left", "right"))
+    a, c = (weight @ ends / weight.sum() for ends in (left, right))
+    products = [
+        [inverse @ co.product_about(x, y) @ inverse.T / scale for co, x, y in rows]
+        for rows in (((m.ends, a, a), (m.lag1, a, c), (m.lag2, a, c)) for m in used)
+    ]
+    ends, lag1, lag2 = (np.stack([p[i] for p in products]) for i in range(3))
+    records = sum(m.records for m in parts)
+    mean = np.maximum((a - b) @ inverse.T, 0.0)
+    return StepSums(
+        np.zeros(1, np.int64),
+        weight[:, None] * scale,
+        ((left - b) @ inverse.T / scale)[:, None],
+        ((right - b) @ inverse.T / scale)[:, None],
+        ends,
+        lag1,
+        lag2,
+        sum(m.pairs for m in used),
+        sum(m.lag2.pairs for m in used),
+        sum(m.inverse_weight for m in parts) / (records * scale),
+        *_noise_parts(noise, mean / max(mean.sum(), 1e-300), inverse),
     )
 
 

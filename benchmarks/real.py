@@ -1,414 +1,191 @@
-"""Estimates from counts of real people's paths, against the moves that those people made.
+"""What estimates and their intervals are worth on counts that break the model, and on real ones.
 
-    python benchmarks/real.py --data DIR      every CSV in DIR: individual,time,state
-    python benchmarks/real.py --synthetic     paths that are made up, so that no data are needed
+    python benchmarks/real.py                 simulated counts: the model as it is, and its violations
+    python benchmarks/real.py --data DIR      and published data whose moves are known, as found in DIR
+    python benchmarks/real.py --quick         two seeds, few districts: in a minute
 
-Individuals are put into groups at random, each group is counted at each step, noise is added, and
-the transition matrix is estimated from the noisy counts alone, knowing the noise and the sizes of the
-groups. The truth is the matrix of all moves that the individuals made, and the error
+DIR holds CSV files of individual,time,state (panels, counted in random groups) and what
+`realsets.py` names. The error is
 
     sqrt( sum_i pi_i sum_j (estimate_ij - truth_ij)^2 ),    pi = shares of visits,
 
-its mean over seeds. `best` is the least error of a single estimator in the line, picked with
-hindsight; identity, "nobody moves", uses no data and is kept apart.
+`best` the least error of a single estimator, picked with hindsight; identity is "nobody moves". Coverage
+is of intervals at 95%, `own` how often they hold the estimate itself, `width` their mean half width over
+1.96 times the root mean square error of the estimate. A warned run is one whose first line warns.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-import math
 import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
-from multiprocessing import Pool
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
+from panels import panel_case, read_paths, singles, synthetic_paths
+from realsets import bike_cases, elections, labour
+from violations import BROKEN, NOISES, RIGHT, VIOLATED, Case
 
 import aggmc_beam as am
-from aggmc_beam.chain import as_chain
-from aggmc_beam.estimators import nonstationary
-from aggmc_beam.estimators.registry import apply
-from aggmc_beam.estimators.simplex import project_rows
-from aggmc_beam.latent import latent
-from aggmc_beam.moments import add_moments
-from aggmc_beam.simulation import stationary_distribution
 
-NOISES: dict[str, am.Noise] = {
-    "exact": am.Exact(),
-    "alpha .5": am.Binomial(0.5),
-    "alpha .2": am.Binomial(0.2),
-    "sigma² 1": am.Gaussian(1.0),
-    "sigma² 5": am.Gaussian(math.sqrt(5.0)),
-}
-QUICK_NOISES = ("exact", "alpha .5", "sigma² 5")
-PLAIN = ("mom", "simplex", "cls", "corrected-cls", "naive", "fast", "gmm")
-SINGLES = (*PLAIN, "cls+simplex", "corrected-cls+simplex", "per-step")
-GOAL = 1.05
-PROCESSES = 2
+#: Districts of an election that one is taken of.
+EVERY, EVERY_QUICK = 6, 24
+GROUPS = 50
 
-
-@dataclass(frozen=True, eq=False)
-class Paths:
-    """States [individuals, steps] as numbers, with the states' names; `note` says what was left out."""
-
-    name: str
-    states: tuple[str, ...]
-    at: np.ndarray
-    note: str
-
-    @property
-    def moves(self) -> np.ndarray:
-        """[S, S]: how often anyone went from i to j."""
-        S = len(self.states)
-        return np.bincount((self.at[:, :-1] * S + self.at[:, 1:]).ravel(), minlength=S * S).reshape(S, S)
-
-
-# Reading paths
-
-
-def read_paths(file: Path) -> Paths:
-    """Paths of a CSV file; see `complete` for individuals who were not there at all steps."""
-    with file.open(newline="", encoding="utf-8-sig") as lines:
-        rows = [(r["individual"], r["time"], r["state"]) for r in csv.DictReader(lines)]
-    rows = [row for row in rows if row[2] not in ("", "NA", "NaN", "nan")]
-    if not rows:
-        raise ValueError("there are no rows")
-    people, who = _numbered([r[0] for r in rows])
-    times, when = _numbered([r[1] for r in rows])
-    states, what = _numbered([r[2] for r in rows])
-    at = np.full((len(people), len(times)), -1)
-    at[who, when] = what
-    twice = len(rows) - int((at >= 0).sum())
-    paths = complete(file.stem, states, at)
-    if not twice:
-        return paths
-    return Paths(
-        paths.name, paths.states, paths.at, f"{paths.note}; {twice} rows for a step twice, last one used"
-    )
-
-
-def complete(name: str, states: tuple[str, ...], at: np.ndarray) -> Paths:
-    """Individuals who are there throughout, in the stretch of steps where they make most moves in all.
-
-    Counts of a closed population need the same individuals at all steps. `at` is -1 where absent.
-    """
-    people, T = at.shape
-    run = np.zeros((people, T + 1), int)  # steps present from here on without a break
-    for t in reversed(range(T)):
-        run[:, t] = np.where(at[:, t] >= 0, run[:, t + 1] + 1, 0)
-    best, first, length = 0, 0, T
-    for t in range(T - 1):
-        longest = -np.sort(-run[:, t])  # number of people with a run of at least longest[n - 1] is n
-        moves = (longest - 1) * np.arange(1, people + 1)
-        n = int(moves.argmax())
-        if moves[n] > best:
-            best, first, length = int(moves[n]), t, int(longest[n])
-    kept = at[run[:, first] >= length, first : first + length]
-    used, number = np.unique(kept, return_inverse=True)
-    note = f"{len(kept)} individuals, {length} steps, {len(used)} states"
-    if length < T:
-        note += f"; steps {first + 1} to {first + length} of {T}"
-    if len(kept) < people:
-        note += f"; {people - len(kept)} individuals left out, not there at all steps"
-    return Paths(name, tuple(states[s] for s in used), number.reshape(kept.shape), note)
-
-
-def _numbered(values: list[str]) -> tuple[tuple[str, ...], np.ndarray]:
-    """The different values in order, as numbers if they are, and the place of each."""
-    distinct = set(values)
-    try:
-        order = sorted(distinct, key=float)
-    except ValueError:
-        order = sorted(distinct)
-    place = {value: i for i, value in enumerate(order)}
-    return tuple(order), np.array([place[v] for v in values])
-
-
-# Paths that are made up
-
-
-def synthetic_paths(seed: int = 0) -> Iterator[Paths]:
-    """A few sets of paths as they are met in practice; only the first follows the model."""
-    rng = np.random.default_rng(seed)
-    yield _made("commuters: one chain, settled", rng, _commuters(), people=1000, steps=60)
-    yield _made("careers: sticky, ageing", rng, _careers(72), people=800, steps=72, start=0)
-    yield _epidemic(rng)
-    yield _made("credit: ratings with default", rng, _credit(), people=1000, steps=20)
-    yield _mover_stayer(rng)
-    panel = _walk(rng, _panel(), 700, 6, np.full(4, 0.25))
-    panel[rng.random(panel.shape) < 0.03] = -1
-    yield complete("panel: 6 waves, some missed", tuple("abcd"), panel)
-
-
-def _made(
-    name: str, rng: np.random.Generator, P: np.ndarray, people: int, steps: int, start: int | None = None
-) -> Paths:
-    """Paths by P [S, S], or [steps - 1, S, S]; from one state, or settled (or, failing that, spread)."""
-    S = P.shape[-1]
-    first = stationary_distribution(P) if P.ndim == 2 else np.full(S, 1 / S)
-    if start is not None:
-        first = np.eye(S)[start]
-    elif first.max() > 0.99:  # absorbing
-        first = np.r_[np.full(S - 1, 1 / (S - 1)), 0.0]
-    return complete(name, tuple(map(str, range(S))), _walk(rng, P, people, steps, first))
-
-
-def _walk(rng: np.random.Generator, P: np.ndarray, people: int, steps: int, first: np.ndarray) -> np.ndarray:
-    at = np.empty((people, steps), int)
-    at[:, 0] = rng.choice(len(first), people, p=first)
-    for t in range(steps - 1):
-        at[:, t + 1] = _moved(rng, at[:, t], P if P.ndim == 2 else P[t])
-    return at
-
-
-def _moved(rng: np.random.Generator, at: np.ndarray, P: np.ndarray) -> np.ndarray:
-    below = np.cumsum(P, 1)[at]
-    return np.minimum((rng.random((len(at), 1)) > below).sum(1), len(P) - 1)
-
-
-def _commuters() -> np.ndarray:
-    return np.array(
-        [
-            [0.80, 0.12, 0.05, 0.03],
-            [0.20, 0.70, 0.06, 0.04],
-            [0.40, 0.20, 0.35, 0.05],
-            [0.30, 0.10, 0.10, 0.50],
-        ]
-    )
-
-
-def _careers(steps: int) -> np.ndarray:
-    """School, training, job, out of work, retired: rates that change with age, from the first state."""
-    age = np.linspace(0, 1, steps - 1)
-    P = np.zeros((steps - 1, 5, 5))
-    P[:, 0, 1], P[:, 0, 2], P[:, 0, 3] = 0.02 + 0.05 * age, 0.02 + 0.04 * age, 0.01
-    P[:, 1, 2], P[:, 1, 3], P[:, 1, 0] = 0.04 + 0.04 * age, 0.01, 0.005
-    P[:, 2, 3], P[:, 2, 1], P[:, 2, 4] = 0.015 - 0.01 * age, 0.004, 0.02 * age**3
-    P[:, 3, 2], P[:, 3, 1], P[:, 3, 4] = 0.08 - 0.04 * age, 0.02, 0.01 * age
-    return P + (1 - P.sum(2))[..., None] * np.eye(5)
-
-
-def _epidemic(rng: np.random.Generator) -> Paths:
-    """Susceptible, infected, recovered; infection depends on who is infected, immunity wanes slowly."""
-    people, steps = 1500, 60
-    at = np.zeros((people, steps), int)
-    at[: people // 50, 0] = 1
-    for t in range(steps - 1):
-        catch = 0.45 * float((at[:, t] == 1).mean())
-        P = np.array([[1 - catch, catch, 0.0], [0.0, 0.85, 0.15], [0.01, 0.0, 0.99]])
-        at[:, t + 1] = _moved(rng, at[:, t], P)
-    return complete("epidemic: SIRS", ("susceptible", "infected", "recovered"), at)
-
-
-def _credit() -> np.ndarray:
-    """Seven grades and default, which is never left: one grade down or up, rarely two."""
-    S = 8
-    P = np.zeros((S, S))
-    for i in range(S - 1):
-        down = 0.05 + 0.01 * i
-        P[i, i + 1] += down
-        P[i, min(i + 2, S - 1)] += down / 8
-        if i:
-            P[i, i - 1] += 0.03 + 0.01 * i
-        P[i, S - 1] += 0.0002 * 3.0**i
-    return P + np.diag(1 - P.sum(1))
-
-
-def _mover_stayer(rng: np.random.Generator) -> Paths:
-    """Two kinds of people, of whom one hardly ever moves: memory that no single chain has."""
-    move = np.array([[0.5, 0.3, 0.2], [0.3, 0.5, 0.2], [0.25, 0.25, 0.5]])
-    stay = 0.995 * np.eye(3) + 0.005 / 3
-    settled = stationary_distribution(move)
-    at = np.vstack([_walk(rng, P, 500, 40, settled) for P in (move, stay)])
-    return complete("mixture: movers and stayers", ("a", "b", "c"), at)
-
-
-def _panel() -> np.ndarray:
-    return np.array(
-        [
-            [0.88, 0.07, 0.03, 0.02],
-            [0.10, 0.80, 0.08, 0.02],
-            [0.04, 0.12, 0.76, 0.08],
-            [0.02, 0.03, 0.10, 0.85],
-        ]
-    )
-
-
-# Counting and estimating
-
-
-def count(paths: Paths, groups: int, rng: np.random.Generator) -> np.ndarray:
-    """Counts [groups, steps, states] of random groups whose sizes differ by one at most."""
-    people, T = paths.at.shape
-    S = len(paths.states)
-    group = rng.permutation(people) % groups
-    place = (group[:, None] * T + np.arange(T)) * S + paths.at
-    return np.bincount(place.ravel(), minlength=groups * T * S).reshape(groups, T, S)
-
-
-def estimates(y: np.ndarray, noise: am.Noise, N: np.ndarray) -> tuple[dict[str, np.ndarray], str]:
-    """P by every contestant, and the form that `auto` chose.
-
-    A row without an estimate, that of a state never seen, is taken as the mean shares.
-    """
-    S = y.shape[2]
-    shares, weight = y / N[:, None, None], N.astype(float)
-    seen = (y[:, :-1] != 0).any((0, 1))
-    x = latent(am.Sums.of(shares, weight=weight).total, noise, 1.0).restricted(seen)
-    found = {name: apply(name, x) for name in PLAIN}
-    for name in ("cls", "corrected-cls"):
-        found[f"{name}+simplex"] = project_rows(found[name])
-    found["per-step"] = project_rows(per_step(shares, noise, weight, seen))
-    naive = found["naive"][0]
-    for name, P in found.items():
-        full = np.zeros((S, S))
-        full[:, seen] = naive
-        full[np.ix_(seen, seen)] = np.where(np.isnan(P), naive, P)
-        found[name] = full
-    auto = am.estimate(y, noise=noise, population=N, estimator="auto")
-    P = auto.transition_matrix
-    found["auto"] = np.where(np.isnan(P), found["naive"], P)
-    found["identity"] = np.eye(S)
-    choice = auto.diagnostics.get("choice", {})
-    return found, " ".join(str(choice[k]) for k in ("estimator", "form", "lag0") if k in choice)
-
-
-def per_step(shares: np.ndarray, noise: am.Noise, weight: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """mom at each step about its own means, pooled: expected moves over expected visits."""
-    digest = am.Sums.of(shares, as_chain("per-step"), weight, replicates=2)
-    steps = []
-    for cell in digest.cells:
-        moments = add_moments(digest.states, digest.by_replicate([cell]).values())
-        if moments.pairs > 1:
-            steps.append(latent(moments, noise, 1.0, centred=True).restricted(seen))
-    return nonstationary.pooled(steps)
-
-
-@dataclass(frozen=True)
-class Task:
-    paths: Paths
-    noise: str
-    groups: int
-    seed: int
-
-
-def run(task: Task) -> tuple[str, dict[str, float], str]:
-    """The noise, the error of every contestant, and what `auto` chose."""
-    paths = task.paths
-    rng = np.random.default_rng([task.seed, *paths.name.encode()])
-    n = count(paths, task.groups, rng)
-    noise = NOISES[task.noise]
-    found, choice = estimates(noise.sample(n, rng), noise, n[:, 0].sum(1))
-    moves = paths.moves
-    visits = moves.sum(1)
-    truth, pi = moves / np.maximum(visits, 1)[:, None], visits / visits.sum()
-    errors = {name: math.sqrt(float(pi @ ((P - truth) ** 2).sum(1))) for name, P in found.items()}
-    return task.noise, errors, choice
-
-
-# Reporting
+Named = tuple[str, str, Case]
 
 
 @dataclass
-class Line:
-    """Mean errors of all contestants in one cell: a set of paths under one noise."""
+class Row:
+    """One line of the table: all cases of a set under one noise."""
 
-    noise: str
-    error: dict[str, float]
-    choices: Counter[str]
+    cases: int = 0
+    error: dict[str, list[float]] = field(default_factory=dict)
+    coverage: list[float] = field(default_factory=list)
+    own: list[float] = field(default_factory=list)
+    half: list[float] = field(default_factory=list)
+    miss: list[float] = field(default_factory=list)
+    grounds: Counter[str] = field(default_factory=Counter)
+    warned: int = 0
+    undetermined: int = 0
+    seconds: float = 0.0
+
+    def add(self, case: Case) -> None:
+        population = np.broadcast_to(np.asarray(case.population, float), (len(case.y),))
+        started = time.perf_counter()
+        found = am.estimate(case.y, noise=case.noise, population=population)
+        self.seconds += time.perf_counter() - started
+        P, (lower, upper), judged = found.transition_matrix, found.interval(), case.judged
+        errors = {name: case.error(Q) for name, Q in singles(case.y, case.noise, population).items()}
+        errors |= {"auto": case.error(P), "identity": case.error(np.eye(len(P)))}
+        for name, value in errors.items():
+            self.error.setdefault(name, []).append(value)
+        known = judged & np.isfinite(lower)
+        for values, point in ((self.coverage, case.truth), (self.own, P)):
+            values.append(float(((point >= lower - 1e-9) & (point <= upper + 1e-9))[known].mean()))
+        self.half.append(float((upper - lower)[known].mean() / 2))
+        self.miss.append(float(((P - case.truth)[known] ** 2).mean()))
+        self.cases += 1
+        self.grounds[found.diagnostics["ground"]["name"]] += 1
+        self.warned += bool(found.warnings)
+        self.undetermined += any(row["flag"] == "not-determined" for row in found.diagnostics["rows"])
+
+    def mean(self, name: str) -> float:
+        return float(np.mean(self.error[name]))
 
     @property
     def best(self) -> str:
-        return min(SINGLES, key=self.error.__getitem__)
+        fitted = [n for n in self.error if n not in ("auto", "identity")]
+        return min(fitted, key=self.mean)
 
     @property
-    def over_best(self) -> float:
-        return self.error["auto"] / self.error[self.best]
+    def width(self) -> float:
+        return float(np.mean(self.half)) / (1.96 * max(float(np.sqrt(np.mean(self.miss))), 1e-12))
 
-    @property
-    def over_identity(self) -> float:
-        return self.error["auto"] / max(self.error["identity"], 1e-300)
-
-
-def table(lines: list[Line]) -> str:
-    names = [*SINGLES, "identity", "auto"]
-    head = ["noise", *names, "best", "auto / best", "auto / identity", "auto chose"]
-    rows = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
-    for line in lines:
-        errors = [f"{line.error[name]:.3f}" for name in names]
-        chose = ", ".join(f"{name} ×{n}" for name, n in line.choices.most_common())
-        ratios = [f"{line.over_best:.2f}", f"{line.over_identity:.2f}"]
-        rows.append("| " + " | ".join([line.noise, *errors, line.best, *ratios, chose]) + " |")
-    return "\n".join(rows)
-
-
-def measure(paths: Paths, groups: int, seeds: int, noises: tuple[str, ...]) -> list[Line]:
-    tasks = [Task(paths, noise, groups, seed) for noise in noises for seed in range(seeds)]
-    errors: dict[str, list[dict[str, float]]] = {noise: [] for noise in noises}
-    choices: dict[str, Counter[str]] = {noise: Counter() for noise in noises}
-    started = time.perf_counter()
-    with Pool(PROCESSES) as pool:
-        for done, (noise, found, choice) in enumerate(pool.imap_unordered(run, tasks, 1), 1):
-            errors[noise].append(found)
-            choices[noise][choice] += 1
-            seconds = time.perf_counter() - started
-            print(f"\r{paths.name}: {done}/{len(tasks)}, {seconds:.0f} s", end="", file=sys.stderr)
-    print(file=sys.stderr)
-    return [
-        Line(noise, {k: float(np.mean([e[k] for e in found])) for k in found[0]}, choices[noise])
-        for noise, found in errors.items()
-    ]
+    def cells(self) -> list[str]:
+        errors = [f"{self.mean(name):.4f}" for name in ("auto", "identity", "naive")]
+        over = self.mean("auto") / max(self.mean(self.best), 1e-12)
+        warned = f"{self.warned} of {self.cases}" if self.cases > 1 else ("yes" if self.warned else "no")
+        if self.undetermined:
+            warned += f" (not determined: {self.undetermined})"
+        grounds = ", ".join(f"{n} {c}" if len(self.grounds) > 1 else n for n, c in self.grounds.most_common())
+        return [
+            *errors,
+            f"{self.mean(self.best):.4f} {self.best}",
+            f"{over:.2f}",
+            f"{np.mean(self.coverage):.2f}",
+            f"{np.mean(self.own):.2f}",
+            f"{self.width:.2f}",
+            grounds,
+            warned,
+        ]
 
 
-def summary(lines: list[Line]) -> str:
-    ratios = np.array([line.over_best for line in lines])
-    above = sum(line.over_identity > 1 for line in lines)
-    return (
-        f"auto / best single: {int((ratios > GOAL).sum())} of {len(lines)} cells above {GOAL:g}, "
-        f"median {np.median(ratios):.2f}, worst {ratios.max():.2f}; "
-        f"auto is worse than identity in {above} cells"
-    )
+HEAD = ["set", "noise", "auto", "identity", "naive", "best single", "auto / best", "coverage", "own", "width"]
+HEAD += ["ground", "warned"]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--data", type=Path, help="folder of CSV files with columns individual,time,state")
-    parser.add_argument("--synthetic", action="store_true", help="use paths that are made up")
-    parser.add_argument("--groups", type=int, default=50)
-    parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--quick", action="store_true", help="4 seeds and 3 noises")
-    options = parser.parse_args()
-    if options.data is None and not options.synthetic:
-        parser.error("give --data DIR, --synthetic, or both")
-    sources: list[Paths] = list(synthetic_paths()) if options.synthetic else []
-    files = [] if options.data is None else sorted(options.data.glob("*.csv"))
-    if options.data is not None and not files:
-        parser.error(f"there is no CSV file in {options.data}")
+def simulated(seeds: int) -> Iterator[Named]:
+    for makers in (RIGHT, VIOLATED):
+        for name, make in makers.items():
+            for noise, model in NOISES.items():
+                yield from ((name, noise, make(model, seed)) for seed in range(seeds))
+    for name, make in BROKEN.items():
+        yield from ((name, "its own", make(am.Exact(), seed)) for seed in range(seeds))
+
+
+def panels(files: Iterable[Path], seeds: int, synthetic: bool) -> Iterator[Named]:
+    sources = list(synthetic_paths()) if synthetic else []
     for file in files:
         try:
             sources.append(read_paths(file))
         except (KeyError, ValueError) as error:
-            print(f"\n## {file.stem}\n\nskipped: not a CSV of individual,time,state ({error})")
-    seeds, noises = (min(4, options.seeds), QUICK_NOISES) if options.quick else (options.seeds, tuple(NOISES))
-    lines: list[Line] = []
+            print(f"{file.name} left out: not individual,time,state ({error})", file=sys.stderr)
     for paths in sources:
-        print(f"\n## {paths.name}\n\n{paths.note}\n", flush=True)
         people, T = paths.at.shape
-        if people < 2 * options.groups or T < 2 or len(paths.states) < 2:
-            print(f"skipped: too little for {options.groups} groups of two or more; try fewer groups")
+        if people < 2 * GROUPS or T < 2 or len(paths.states) < 2:
+            print(f"{paths.name} left out: too little for {GROUPS} groups", file=sys.stderr)
             continue
-        found = measure(paths, options.groups, seeds, noises)
-        print(table(found), flush=True)
-        lines += found
-    if lines:
-        print(f"\n{summary(lines)}")
+        for noise, model in NOISES.items():
+            yield from ((paths.name, noise, panel_case(paths, model, GROUPS, s)) for s in range(seeds))
+
+
+def published(folder: Path, quick: bool) -> Iterator[Named]:
+    if (folder / "bikes").exists():
+        yield from bike_cases(folder / "bikes", NOISES)
+    if (folder / "elections").exists():
+        for case in elections(folder / "elections", EVERY_QUICK if quick else EVERY):
+            yield "elections", "exact", case
+    for file in sorted((folder / "labour").glob("flows*.csv")):
+        yield "labour force", "exact", labour(file)
+
+
+def table(named: Iterable[Named], wanted: Callable[[str], bool] = lambda name: True) -> str:
+    """All rows, printed as they come; the same as text."""
+    lines = ["| " + " | ".join(HEAD) + " |", "|" + " --- |" * len(HEAD)]
+    print("\n".join(lines), flush=True)
+    current, row = ("", ""), Row()
+
+    def done() -> None:
+        if row.cases:
+            lines.append("| " + " | ".join([*current, *row.cells()]) + " |")
+            print(lines[-1], flush=True)
+
+    for name, noise, case in named:
+        if not wanted(name):
+            continue
+        if (name, noise) != current:
+            done()
+            current, row = (name, noise), Row()
+        row.add(case)
+    done()
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--data", type=Path, help="folder of published data")
+    parser.add_argument("--synthetic", action="store_true", help="panels that are made up, too")
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", default="", help="only sets whose name holds this")
+    options = parser.parse_args()
+    seeds = 2 if options.quick else options.seeds
+
+    def all_cases() -> Iterator[Named]:
+        yield from simulated(seeds)
+        files = [] if options.data is None else sorted(options.data.glob("*.csv"))
+        yield from panels(files, seeds, options.synthetic)
+        if options.data is not None:
+            yield from published(options.data, options.quick)
+
+    table(all_cases(), lambda name: options.only in name)
 
 
 if __name__ == "__main__":

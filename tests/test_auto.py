@@ -111,12 +111,16 @@ def test_drift_fit_beats_the_pooled_moments_it_is_made_of():
     assert np.mean(fits) < 0.2 * np.mean(plain)
 
 
-def test_intervals_of_drifting_data_cover():
-    inside = []
+def test_intervals_of_drifting_data_cover_and_are_no_wider_than_the_errors_deserve():
+    inside, half, missed = [], [], []
     for seed in range(30):
-        lower, upper = am.estimate(corner(seed), noise=HALF, population=150).interval()
+        est = am.estimate(corner(seed), noise=HALF, population=150)
+        lower, upper = est.interval()
         inside.append(np.mean((lower <= STICKY) & (upper >= STICKY)))
-    assert 0.90 < np.mean(inside) < 0.99
+        half.append((upper - lower).mean() / 2)
+        missed.append(error(est, STICKY))
+    assert np.mean(inside) > 0.93
+    assert np.mean(half) < 1.3 * 1.96 * np.sqrt(np.mean(missed))
 
 
 def test_detrending_takes_out_just_the_trend():

@@ -7,7 +7,7 @@ import pytest
 from oracle import population_moments
 
 import aggmc_beam as am
-from aggmc_beam.estimators.choice import stationary_choice
+from aggmc_beam.estimators.choice import View, stationary_choice
 from aggmc_beam.estimators.constraints import Rules
 from aggmc_beam.estimators.fast import fast
 from aggmc_beam.estimators.gmm import Problem, gmm
@@ -183,7 +183,7 @@ def test_correlated_noise_is_found_and_lag_0_left_out():
     y, truth = am.simulate(states=5, steps=400, realizations=5, seed=10, ensemble="regular")
     y = y + 3.0 * rng.normal(size=y.shape[:2])[..., None] * np.array([1, 1, 1, 0, 0.5])
     x = latent(am.Sums.of(y).total, am.Linear(np.eye(5)), 100)
-    choice = stationary_choice(x)
+    choice = stationary_choice(View(x))
     assert choice.numbers["lag0"] == "any"
     assert not choice.numbers["noise_test"]["diagonal"]["accepted"]
     forced = gmm(x, lag0="diagonal")

@@ -7,6 +7,7 @@ from oracle import assert_same_moments
 import aggmc_beam as am
 from aggmc_beam.celldata import Data
 from aggmc_beam.digest import add_moments
+from aggmc_beam.estimators.registry import SMOOTH
 from aggmc_beam.fitting import Fit, Settings
 from aggmc_beam.inference import jackknife, leave_one_out, student_quantile
 from aggmc_beam.moments import CoMoment
@@ -36,8 +37,8 @@ def test_the_errors_of_mom_need_no_products_but_those_of_lag_1():
     fit = Fit(digest, Settings(NOISE, 100.0, "mom"))
     whole = Data(fit, parts, {})
     bare = {r: replace(m, lag2=Unwanted(*vars(m.lag2).values())) for r, m in parts.items()}
-    found = Data(fit, bare, {}, whole.total).errors(whole.point())
-    np.testing.assert_array_equal(found[0], whole.errors(whole.point())[0])
+    found = Data(fit, bare, {}, whole.total).jackknifed("mom")
+    np.testing.assert_array_equal(found, whole.jackknifed("mom"))
 
 
 def test_the_jackknife_of_a_mean_is_its_textbook_error_also_for_unequal_groups():
@@ -86,13 +87,40 @@ def test_an_estimated_population_widens_the_interval():
     assert found.standard_error.mean() > known.standard_error.mean()
 
 
-def test_around_a_constrained_estimate_the_interval_is_that_of_mom_cut_to_probabilities():
-    y, _ = am.simulate(states=4, steps=60, realizations=5, noise=NOISE, seed=2)
-    raw = am.estimate(y, noise=NOISE, population=100, estimator="mom")
-    cut = am.estimate(y, noise=NOISE, population=100, estimator="simplex")
-    for a, b in zip(raw.interval(), cut.interval(), strict=True):
-        np.testing.assert_allclose(np.clip(a, 0, 1), b, atol=1e-12)
-    assert cut.diagnostics["interval"]["of"] == "mom"
+@pytest.mark.parametrize(
+    "estimator", ["auto", "gmm", "fast", "simplex", "mom", "cls", "corrected-cls", "naive"]
+)
+def test_an_interval_belongs_to_the_estimate_that_is_shown(estimator):
+    y, _ = am.simulate(states=4, steps=60, realizations=30, noise=NOISE, seed=2)
+    est = am.estimate(y, noise=NOISE, population=100, estimator=estimator)
+    P, (lower, upper) = est.transition_matrix, est.interval()
+    assert ((lower <= P) & (P <= upper) & (upper > lower)).all()
+    half = student_quantile(0.95, est.degrees) * est.standard_error
+    low, high = (
+        (P - half, P + half) if estimator in SMOOTH else (np.maximum(P - half, 0), np.minimum(P + half, 1))
+    )
+    np.testing.assert_allclose([lower, upper], [low, high], atol=1e-12)
+    parts = np.stack([est.sampling, est.differences, est.disagreement])
+    np.testing.assert_allclose(est.standard_error**2, (parts**2).sum(0), rtol=1e-12)
+
+
+def test_where_the_model_holds_only_sampling_widens_an_interval():
+    y, _ = am.simulate(states=4, precision=4.0, steps=60, realizations=30, noise=NOISE, seed=2)
+    est = am.estimate(y, noise=NOISE, population=100)
+    assert est.diagnostics["ground"]["name"] == "independent"
+    assert (est.sampling > 0).all()
+    assert not est.differences.any()
+    assert not est.disagreement.any()
+
+
+def test_cells_that_are_fixed_have_no_interval_and_the_others_have():
+    P = [[0.8, 0.2, 0.0], [0.1, 0.8, 0.1], [0.0, 0.3, 0.7]]
+    y, _ = am.simulate(P, steps=100, realizations=30, seed=3)
+    rules = am.Constraints(forbidden=[(0, 2), (2, 0)])
+    est = am.estimate(y, constraints=rules)
+    fixed = np.array(P) == 0
+    assert np.isnan(est.standard_error[fixed]).all()
+    assert (est.standard_error[~fixed] > 0).all()
 
 
 def test_one_group_gives_no_interval():

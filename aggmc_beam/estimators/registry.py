@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from aggmc_beam.errors import InputError, nearest
-from aggmc_beam.estimators.choice import stationary_choice
+from aggmc_beam.estimators.choice import View, stationary_choice
 from aggmc_beam.estimators.constraints import Rules
 from aggmc_beam.estimators.fast import fast
 from aggmc_beam.estimators.limle import limle
@@ -23,7 +23,7 @@ def simplex(x: Latent, rules: Rules | None = None) -> np.ndarray:
 
 def gmm(x: Latent, rules: Rules | None = None) -> np.ndarray:
     """gmm on as many lags as the data and the noise allow."""
-    return stationary_choice(x, rules).P
+    return stationary_choice(View(x), rules).P
 
 
 #: Functions of the latent moments alone.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -121,46 +120,91 @@ def implied_bias(x: Latent, profile: Profile) -> float:
 
 
 def detrend(moments: Moments, profile: Profile, degree: int) -> tuple[Moments, Profile]:
-    """The same data about a polynomial in time per state, fitted to the means of the steps.
+    """The same data about a polynomial in time per state, fitted to the means of the steps."""
+    return Trend.of(profile, degree).taken_out(moments, profile)
 
-    Means of left and right ends and of records are set to the overall mean, and the profile holds
-    what the trend leaves.
+
+@dataclass(frozen=True, eq=False)
+class Trend:
+    """How the mean counts move with time: a polynomial per state, and waves of a period.
+
+    `coefficients` [columns, S] are about `overall` [S]; `middle` and `half` bound the time.
     """
-    overall = profile.mean(RECORDS)
-    trend = _polynomial(profile, overall, degree)
-    steps = profile.bins * float(profile.width)
 
-    def about_trend(co: CoMoment, lag: int, right_lag: int) -> CoMoment:
-        if co.pairs == 0:
-            return co
-        left, right = (RECORDS, RECORDS) if lag == 0 else (2 * lag - 1, 2 * lag)
-        right = left if right_lag == 0 else right
-        w = profile.weight[:, lag, None]
-        L, R = profile.kind(left), profile.kind(right)
-        moved = (w * (L - co.left)).T @ (R - co.right)
-        off = (w * (L - trend(steps))).T @ (R - trend(steps + right_lag))
-        return CoMoment(co.pairs, co.weight, overall, overall, co.product - moved + off)
+    degree: int
+    period: int | None
+    waves: int
+    middle: float
+    half: float
+    overall: np.ndarray
+    coefficients: np.ndarray
 
-    shifts = [0, *SHIFT]  # RECORDS, LEFT1, ...
-    means = np.stack([profile.kind(kind) - trend(steps + by) + overall for kind, by in enumerate(shifts)], 1)
-    flat = replace(
-        moments,
-        lag0=about_trend(moments.lag0, 0, 0),
-        lag1=about_trend(moments.lag1, 1, 1),
-        lag2=about_trend(moments.lag2, 2, 2),
-        ends=about_trend(moments.ends, 1, 0),
-    )
-    return flat, Profile.of(profile.width, profile.bins, profile.number, profile.weight, means)
+    @classmethod
+    def of(cls, profile: Profile, degree: int, period: int | None = None) -> Trend:
+        """Weighted least squares of the means of the steps, on Legendre polynomials and waves."""
+        time, overall = _middle_of_bins(profile), profile.mean(RECORDS)
+        middle, half = (time[0] + time[-1]) / 2, max((time[-1] - time[0]) / 2, 1.0)
+        # Half as many waves as phases tell all phases apart.
+        waves = 0 if period is None else min(period // (2 * profile.width), len(time) // 8)
+        empty = cls(degree, period, waves, middle, half, overall, np.zeros((0, 0)))
+        root = np.sqrt(profile.weight[:, 0])[:, None]
+        moved = root * (profile.records - overall)
+        return replace(empty, coefficients=np.linalg.lstsq(root * empty._basis(time), moved, rcond=None)[0])
+
+    @property
+    def form(self) -> str:
+        return "detrended" if self.period is None else "periodic"
+
+    @property
+    def words(self) -> str:
+        trend = f"a trend of degree {self.degree}" if self.degree else ""
+        period = "" if self.period is None else f"the mean of each of {self.period} steps"
+        return " and ".join(w for w in (period, trend) if w)
+
+    def at(self, time: np.ndarray) -> np.ndarray:
+        return np.asarray(self.overall + self._basis(time) @ self.coefficients)
+
+    def _basis(self, time: np.ndarray) -> np.ndarray:
+        columns = [np.polynomial.legendre.legvander((time - self.middle) / self.half, self.degree)]
+        for wave in range(1, self.waves + 1):
+            assert self.period is not None
+            angle = 2 * np.pi * wave * time[:, None] / self.period
+            columns += [np.cos(angle), np.sin(angle)]
+        return np.hstack(columns)
+
+    def taken_out(self, moments: Moments, profile: Profile) -> tuple[Moments, Profile]:
+        """Data of which this is the trend, or a part of them, about it.
+
+        Means of left and right ends and of records are moved by what the trend explains of them, and the
+        profile holds what it leaves.
+        """
+        time = _middle_of_bins(profile)
+
+        def about_trend(co: CoMoment, lag: int, right_lag: int) -> CoMoment:
+            if co.pairs == 0:
+                return co
+            left, right = (RECORDS, RECORDS) if lag == 0 else (2 * lag - 1, 2 * lag)
+            right = left if right_lag == 0 else right
+            w = profile.weight[:, lag, None]
+            L, R = profile.kind(left), profile.kind(right)
+            moved = (w * (L - co.left)).T @ (R - co.right)
+            L, R = L - self.at(time), R - self.at(time + right_lag)
+            a, b = (w * L).sum(0) / co.weight, (w * R).sum(0) / co.weight
+            product = co.product - moved + (w * L).T @ R - co.weight * np.outer(a, b)
+            return CoMoment(co.pairs, co.weight, self.overall + a, self.overall + b, product)
+
+        shifts = [0, *SHIFT]  # RECORDS, LEFT1, ...
+        kinds = (profile.kind(kind) - self.at(time + by) + self.overall for kind, by in enumerate(shifts))
+        flat = replace(
+            moments,
+            lag0=about_trend(moments.lag0, 0, 0),
+            lag1=about_trend(moments.lag1, 1, 1),
+            lag2=about_trend(moments.lag2, 2, 2),
+            ends=about_trend(moments.ends, 1, 0),
+        )
+        means = np.stack(list(kinds), 1)
+        return flat, Profile.of(profile.width, profile.bins, profile.number, profile.weight, means)
 
 
-def _polynomial(profile: Profile, overall: np.ndarray, degree: int) -> Callable[[np.ndarray], np.ndarray]:
-    """Weighted least squares of the step means on Legendre polynomials of time."""
-    steps = profile.bins * float(profile.width)
-    middle, half = (steps[0] + steps[-1]) / 2, max((steps[-1] - steps[0]) / 2, 1.0)
-
-    def basis(t: np.ndarray) -> np.ndarray:
-        return np.polynomial.legendre.legvander((t - middle) / half, degree)
-
-    root = np.sqrt(profile.weight[:, 0])[:, None]
-    coefficients = np.linalg.lstsq(root * basis(steps), root * (profile.records - overall), rcond=None)[0]
-    return lambda t: np.asarray(overall + basis(t) @ coefficients)
+def _middle_of_bins(profile: Profile) -> np.ndarray:
+    return np.asarray(profile.bins * float(profile.width) + (profile.width - 1) / 2)
