@@ -48,6 +48,7 @@ from aggmc_beam.beam.former.accumulate import Accumulator
 from aggmc_beam.beam.former.assemble import Records
 from aggmc_beam.beam.former.engine import Plan, accumulator
 from aggmc_beam.beam.former.rows import joined
+from aggmc_beam.beam.former.stretches import are_in_order
 from aggmc_beam.beam.former.threads import on_all_cores
 from aggmc_beam.beam.small import SumSmall, is_small
 from aggmc_beam.beam.summing import OPEN, narrowed
@@ -55,7 +56,6 @@ from aggmc_beam.beam.values import Batch, Group, Reach
 from aggmc_beam.blas import one_blas_thread
 from aggmc_beam.records import realization_number
 from aggmc_beam.saved import Sums
-from aggmc_beam.stretches import are_in_order
 
 
 class SumFiles(beam.PTransform):  # type: ignore[misc]

@@ -16,6 +16,7 @@ import numpy as np
 from aggmc_beam.beam.former.accumulate import ONE, Accumulator
 from aggmc_beam.beam.former.assemble import Long, Records, Rows
 from aggmc_beam.beam.former.engine import Plan, accumulator
+from aggmc_beam.beam.former.stretches import heads_of, limits_of
 from aggmc_beam.beam.former.survey import Extent
 from aggmc_beam.beam.former.threads import on_all_cores
 from aggmc_beam.beam.values import Batch, Group
@@ -25,7 +26,6 @@ from aggmc_beam.digest import Digest
 from aggmc_beam.moments import Counts, Moments
 from aggmc_beam.records import realization_number
 from aggmc_beam.saved import Sums
-from aggmc_beam.stretches import heads_of, limits_of
 from aggmc_beam.tracks import Line, Tracks
 
 #: Steps of a realization that stay together; longer ones are spread over several keys.

@@ -88,13 +88,9 @@ class Tidier:
 
     def read(self, batch: Batch, source: str = "the input") -> Read:
         """The records in a batch; of a source by this name."""
-        frame, schema = batch.frame, self.schema
-        good = np.ones(frame.height, bool)
+        good = np.ones(batch.frame.height, bool)
         good[batch.broken] = False
-        if not good.any():
-            found = self.nothing()
-        else:
-            found = self._arrays(batch, good, source)
+        found = self._arrays(batch, good, source) if good.any() else self.nothing()
         left = np.flatnonzero(~good)
         if not len(left):
             return Read(len(good), found, batch.rows[:0], 0)
@@ -182,7 +178,10 @@ class Tidier:
         return Read(len(batch.rows), found, np.array(refused, np.int64), valid)
 
     def _tidy(self, records: Sequence[Record], rows: np.ndarray) -> Tidy:
-        names = [pl.Series([r.group[g] for r in records], dtype=pl.String) for g in range(len(self.schema.group_by))]
+        names = [
+            pl.Series([r.group[g] for r in records], dtype=pl.String)
+            for g in range(len(self.schema.group_by))
+        ]
         names.append(pl.Series([r.realization for r in records], dtype=pl.String))
         counts, state = np.array([r.counts for r in records]), None
         if self.schema.state is not None:
@@ -508,4 +507,3 @@ def _moment(dtype: Any, column: str, source: str) -> pl.Expr:
     )
     found = shape.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f%z", time_unit="us", strict=False)
     return found.dt.epoch("us")
-
