@@ -275,8 +275,14 @@ TYPED = {
 
 
 @RELAXED
-@given(st.sampled_from(list(TYPED)).flatmap(lambda t: st.tuples(
-    st.just(t), st.lists(st.tuples(st.one_of(TYPED[t], TYPED[t], st.none()), st.integers(1, 9)), max_size=6))))  # fmt: skip
+@given(
+    st.sampled_from(list(TYPED)).flatmap(
+        lambda t: st.tuples(
+            st.just(t),
+            st.lists(st.tuples(st.one_of(TYPED[t], TYPED[t], st.none()), st.integers(1, 9)), max_size=6),
+        )
+    )
+)
 @example((pl.Float64, [(7.0, 1), (7.5, 1), (-0.0, 1), (1e25, 1), (float("nan"), 1), (float("inf"), 1)]))
 @example((pl.String, [("7.0", 9), ("x\x1cy", 9), (" ", 1), ("7", 1)]))
 def test_names_of_any_type_are_those_of_python(given):

@@ -202,10 +202,11 @@ def _spread(names: pl.Series, parts: int) -> np.ndarray:
     """[n]: a number below `parts` for each row, the same for each name, whether it is held as a number or text."""
     codes = _codes(names)
     if names.dtype == pl.Int64 and np.abs(codes).max(initial=0) < MAX_NUMBER:
-        return codes % parts
+        return np.asarray(codes % parts)
     number, first = number_values([codes], len(codes))
     distinct = names.gather(first).cast(pl.String).to_list()
-    return np.array([realization_number(name) % parts for name in distinct], np.int64)[number]
+    parted = np.array([realization_number(name) % parts for name in distinct], np.int64)
+    return np.asarray(parted[number])
 
 
 def last_run(columns: Sequence[pl.Series | np.ndarray]) -> int:

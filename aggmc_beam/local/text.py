@@ -356,8 +356,13 @@ class Csv(_Reader):
         return self.batch(frame, piece.number + at, lambda i: self._row(piece.lines[at[i]]), broken)
 
     def _is_empty(self, line: bytes) -> bool:
+        fields = self._split(line)
+        return fields is not None and self._holds_nothing(fields)
+
+    def _split(self, line: bytes) -> list[str] | None:
+        """The fields of one line; None if they cannot be told."""
         found = _csv_rows([line], self.source.separator)
-        return bool(found) and found[0][1] is not None and self._holds_nothing(found[0][1])
+        return found[0][1] if found else None
 
     def _holds_nothing(self, fields: Sequence[str]) -> bool:
         own = [fields[i] for i in self._at.values() if i < len(fields)]
@@ -428,8 +433,7 @@ class Csv(_Reader):
         return self.batch(frame, rows, lambda i: self._fields(found[i][1]), range(len(rows)))
 
     def _row(self, line: bytes) -> Mapping[str, Any]:
-        found = _csv_rows([line], self.source.separator)
-        return self._fields(None if not found else found[0][1], line)
+        return self._fields(self._split(line), line)
 
     def _fields(self, fields: Sequence[str] | None, line: bytes = b"") -> Mapping[str, Any]:
         if fields is None:

@@ -156,7 +156,7 @@ class Tidier:
         found = table[code]
         if coded.null_count():
             found[coded.is_null().to_numpy()] = -1
-        return found
+        return np.asarray(found)
 
     def _singly(self, batch: Batch, found: Tidy, left: np.ndarray) -> Read:
         """With the rows that are left, read one at a time."""
@@ -278,11 +278,10 @@ def names_of(column: pl.Series, kind: Any, is_json: bool = False) -> pl.Series:
         return _canonical(distinct, is_json).cast(kind).gather(at)
     if dtype.is_nested() or dtype in (pl.Binary, pl.Object, pl.Null, pl.Unknown):
         return pl.Series(column.name, [None], pl.Int64).new_from_index(0, len(column))
-    distinct = column.unique().to_frame("value")
-    names = pl.Series("name", [_identity(v) for v in distinct["value"].to_list()], pl.String)
-    distinct = distinct.with_columns(names.cast(kind))
-    found = column.to_frame("value").join(distinct, on="value", how="left", maintain_order="left")
-    return found["name"]
+    values = column.unique()
+    names = pl.Series("name", [_identity(value) for value in values.to_list()], pl.String).cast(kind)
+    known = pl.DataFrame([values.alias("value"), names])
+    return column.to_frame("value").join(known, on="value", how="left", maintain_order="left")["name"]
 
 
 def distinct_names(batch: Batch, column: str) -> set[str]:

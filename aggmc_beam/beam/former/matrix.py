@@ -38,7 +38,7 @@ def side_by_side(frame: pl.DataFrame, columns: list[str], over: Map = map) -> np
         return found.to_numpy()
     if not are_whole:
         # Column by column, as they are summed.
-        blocks = [
+        blocks: Any = [
             [(np.s_[i, start : start + len(part)], part)]
             for i, column in enumerate(found)
             for start, part in _parts(_arrays(column), PIECE)

@@ -23,6 +23,7 @@ _FORMATS = {
     ".parquet": "parquet", ".pq": "parquet",
 }  # fmt: skip
 
+
 @dataclass(frozen=True)
 class Source:
     """One file or frame. `columns` maps names to a dtype, as far as it is known before reading: text in CSV
