@@ -20,8 +20,7 @@ $(VENV)/locked: requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@touch $@
 
-# Inner loops are compiled here, if there is a C compiler.
-$(READY): $(VENV)/locked setup.py $(wildcard aggmc_beam/native/*.[ch])
+$(READY): $(VENV)/locked setup.py
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 

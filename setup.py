@@ -1,10 +1,9 @@
 """Packaging. Dataflow workers install this package, so the core stays light."""
 
-import os
 import re
 from pathlib import Path
 
-from setuptools import Extension, find_packages, setup
+from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (HERE / "aggmc_beam/__init__.py").read_text()).group(1)
@@ -26,16 +25,6 @@ TEST = ["hypothesis>=6.100,<7", "pytest>=8,<10", "pytest-xdist>=3.5,<4"]
 LINT = ["mypy>=1.10,<3", "ruff>=0.6,<1", "types-PyYAML>=6,<7"]
 BUILD = ["setuptools>=68,<83", "wheel>=0.43,<1"]
 
-# Inner loops. Without a compiler the package is installed without them, and numpy does what they would do.
-NATIVE = HERE / "aggmc_beam/native"
-COMPILED = Extension(
-    "aggmc_beam.native.compiled",
-    sorted(str(path.relative_to(HERE)) for path in NATIVE.glob("*.c")),
-    depends=["aggmc_beam/native/native.h"],
-    extra_compile_args=[] if os.name == "nt" else ["-O3", "-ffp-contract=off", "-fvisibility=hidden"],
-    optional=True,
-)
-
 setup(
     name="aggmc-beam",
     version=VERSION,
@@ -45,8 +34,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.10",
     packages=find_packages(include=["aggmc_beam", "aggmc_beam.*"]),
-    ext_modules=[COMPILED],
-    package_data={"aggmc_beam": ["py.typed", "native/*.pyi", "report/page.css", "report/page.js"]},
+    package_data={"aggmc_beam": ["py.typed", "report/page.css", "report/page.js"]},
     entry_points={"console_scripts": ["aggmc = aggmc_beam.cli:main"]},
     install_requires=CORE,
     extras_require={

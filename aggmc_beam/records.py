@@ -300,6 +300,8 @@ def _counts(row: Mapping[str, Any], schema: Schema) -> np.ndarray:
     values: Sequence[Any]
     if isinstance(schema.counts, str):
         found = row.get(schema.counts)
+        if isinstance(found, str) and not found.strip():
+            found = None
         if isinstance(found, str):
             found = [part.strip() for part in found.strip("[]() \t").split(",")]
         if found is None:

@@ -10,7 +10,7 @@ import pytest
 import aggmc_beam as am
 from aggmc_beam.cli import main
 from aggmc_beam.config import read_config
-from aggmc_beam.local import engine, run
+from aggmc_beam.local import engine, run, sources, text
 
 FORMATS = ["csv", "jsonl", "parquet"]
 
@@ -46,7 +46,10 @@ def save(path, rows=30_000):
 @pytest.mark.parametrize("change", [cut, append, replace, remove])
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_a_file_that_changes_while_it_is_read_is_told(suffix, change, stage, tmp_path, monkeypatch):
-    monkeypatch.setattr(engine, "BATCH", 1000)
+    monkeypatch.setattr(engine, "HELD_VALUES", 3000)
+    monkeypatch.setattr(engine, "BLOCK_VALUES", 3000)
+    monkeypatch.setattr(text, "PIECE", 1 << 14)
+    monkeypatch.setattr(sources, "BATCH_VALUES", 3000)
     path = save(tmp_path / f"data.{suffix}")
     changed = []
 

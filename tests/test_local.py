@@ -198,9 +198,7 @@ def test_whole_counts_give_the_same_bits_for_any_number_of_threads_and_rows_at_o
     order, tmp_path, monkeypatch
 ):
     y = gappy(K=40)
-    config = read_config(
-        frames.config(frames.save(ORDERS[order](frames.wide(y)), tmp_path / "data.parquet"))
-    )
+    config = read_config(frames.config(frames.save(ORDERS[order](frames.wide(y)), tmp_path / "data.parquet")))
     found = set()
     for threads, values in ((1, 1 << 20), (4, 1 << 20), (4, 1000), (2, 300)):
         monkeypatch.setattr(pl, "thread_pool_size", lambda threads=threads: threads)

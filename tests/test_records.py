@@ -43,7 +43,13 @@ def test_every_rejection_tells_the_field_and_the_value(change, reason):
 def test_names_are_the_same_in_every_type():
     for value in (7, 7.0, "7", " 7 ", "7.0", np.int64(7), np.float32(7), Decimal("7.00")):
         assert read_record({**ROW, "realization": value}, SCHEMA).realization == "7"
-    for value, name in ((True, "true"), (-0.0, "0"), ("-0", "0"), (1e25, "1" + "0" * 25), (1e-7, "0.0000001")):
+    for value, name in (
+        (True, "true"),
+        (-0.0, "0"),
+        ("-0", "0"),
+        (1e25, "1" + "0" * 25),
+        (1e-7, "0.0000001"),
+    ):
         assert read_record({**ROW, "realization": value}, SCHEMA).realization == name
     for name in ("007", "1.10", "1e25", "NaN", "x\x1cy", "\x1c"):
         assert read_record({**ROW, "realization": name}, SCHEMA).realization == name

@@ -8,7 +8,7 @@ import pytest
 import aggmc_beam as am
 from aggmc_beam.config import read_config
 from aggmc_beam.local import run
-from aggmc_beam.saved import Saved
+from aggmc_beam.sums.run_file import load_run, save_run, state_from_bytes, state_to_bytes
 
 HALF = am.Binomial(0.5)
 
@@ -21,7 +21,7 @@ def daily(tmp_path, days, **more):
         plain = frames.config(path, **more)
         plain["input"] = {**plain["input"], "resume": str(tmp_path / "moments") if results else None}
         results.append(run(read_config(plain)))
-        results[-1].saved.save(tmp_path / "moments.aggmc")
+        results[-1].save(tmp_path / "moments.aggmc")
     return results
 
 
@@ -117,16 +117,16 @@ def test_merged_runs_hold_the_pairs_between_them(tmp_path):
     frame = frames.wide(y)
     for d in range(2):
         path = frames.save(frame.filter(pl.col("time") // 16 == d), tmp_path / "day.csv")
-        run(read_config(frames.config(path))).saved.save(tmp_path / f"{d}.aggmc")
-    a, b = Saved.load(tmp_path / "0.aggmc"), Saved.load(tmp_path / "1.aggmc")
+        run(read_config(frames.config(path))).save(tmp_path / f"{d}.aggmc")
+    a, b = load_run(tmp_path / "0.aggmc"), load_run(tmp_path / "1.aggmc")
     expected = am.estimate(y, noise=HALF, population=200, estimator="mom")
-    for joined in (a.merged(b), Saved.load(tmp_path / "1.aggmc").merged(Saved.load(tmp_path / "0.aggmc"))):
-        again = Saved.from_bytes(joined.to_bytes())
+    for joined in (a + b, b + a):
+        again = state_from_bytes(state_to_bytes(joined))
         settings = {"noise": HALF, "population": 200, "estimator": "mom"}
-        again.save(tmp_path / "both.aggmc")
+        save_run(again, tmp_path / "both.aggmc")
         check_same([am.estimate(tmp_path / "both.aggmc", **settings)], [expected])
-    twice = a.merged(Saved.load(tmp_path / "0.aggmc"))
-    assert twice.groups[0].digest.total.counts.overlaps == 30 * 16
+    twice = a + load_run(tmp_path / "0.aggmc")
+    assert twice.sums.total.counts.overlaps == 30 * 16
 
 
 def test_moments_of_another_kind_of_run_are_refused(tmp_path):

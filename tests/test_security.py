@@ -21,7 +21,8 @@ from aggmc_beam.beam.parsing import Parse, rows
 from aggmc_beam.cli import main
 from aggmc_beam.config import load_config
 from aggmc_beam.config.reader import read_yaml
-from aggmc_beam.local.jsonlines import scan
+from aggmc_beam.local.blocks import BlockReader
+from aggmc_beam.local.sources import open_files
 from aggmc_beam.records import MAX_BYTES, Rejected, Schema, parse_json, read_record
 from aggmc_beam.redact import redacted
 from aggmc_beam.sums import run_file
@@ -198,19 +199,22 @@ def test_numbers_beyond_reason_are_rejected_with_their_field():
 
 
 def test_of_a_repeated_key_every_engine_takes_the_first(tmp_path):
-    line = '{"a": 1, "v": [1, 2], "a": 2, "v": [3, 4]}'
+    line = '{"realization": "r", "time": 1, "counts": [1, 2], "time": 2, "counts": [3, 4]}'
     path = tmp_path / "x.jsonl"
     path.write_text(line)
-    found = scan(path, frozenset(["v"]), ["a", "v"], "row", "broken").collect()
-    assert (found["a"].to_list(), found["v"].to_list()) == (["1"], [[1.0, 2.0]])
-    assert parse_json(line) == {"a": 1, "v": [1, 2]}
+    [block] = BlockReader(open_files([str(path)]), Schema(("a", "b"), "counts")).blocks()
+    assert (block.records.time.tolist(), block.records.counts.tolist()) == ([1], [[1, 2]])
+    assert parse_json(line) == {"realization": "r", "time": 1, "counts": [1, 2]}
 
 
 def test_a_line_that_is_too_long_is_rejected_and_the_others_are_used(tmp_path):
     path = tmp_path / "x.jsonl"
-    path.write_bytes(b'{"a": 1}\n{"a": "' + b"x" * MAX_BYTES + b'"}\n{"a": 3}\n')
-    found = scan(path, frozenset(), ["a"], "row", "broken").collect()
-    assert found["broken"].to_list() == [False, True, False]
+    row = b'{"realization": 1, "time": %d, "counts": [1, 2], "note": "%s"}\n'
+    path.write_bytes(b"".join(row % (t, b"x" * MAX_BYTES if t == 1 else b"") for t in range(3)))
+    reader = BlockReader(open_files([str(path)]), Schema(("a", "b"), "counts"))
+    [block] = reader.blocks()
+    assert block.records.time.tolist() == [0, 2]
+    assert [place.row.tolist() for place in reader.counts.places] == [[2]]
 
 
 def test_a_message_that_no_file_can_hold_becomes_a_dead_letter():

@@ -1,6 +1,5 @@
 """BLAS is held to one thread while sums are made, and given back its own setting after."""
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, Thread
 
@@ -9,8 +8,6 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from aggmc_beam.blas import blas_for, one_blas_thread
-from aggmc_beam.local import threads
-from aggmc_beam.local.threads import spread
 
 
 def blas():
@@ -36,8 +33,8 @@ def test_the_setting_is_given_back_also_after_an_error():
     with one_blas_thread():
         assert blas() == {1}
     assert blas() == {3}
-    with pytest.raises(ZeroDivisionError), spread() as map_over_threads:
-        list(map_over_threads(lambda n: blas() == {1} and 1 // n, [1, 0]))
+    with pytest.raises(ZeroDivisionError), one_blas_thread():
+        raise ZeroDivisionError
     assert blas() == {3}
 
 
@@ -67,25 +64,3 @@ def test_threads_that_overlap_see_one_and_leave_the_setting_as_it_was():
         found = [pool.submit(first), pool.submit(second)]
         assert found[1].result(10) == {1}
         assert blas() == {3}
-
-
-@pytest.mark.parametrize("number", [1, 2, 5])
-def test_all_cores_do_what_map_does(number, monkeypatch):
-    monkeypatch.setattr(threads, "cores", lambda: number)
-    for items in ([], [3], range(100)):
-        assert threads.on_all_cores(lambda n: n * n, items) == [n * n for n in items]
-
-
-def test_an_error_on_any_core_ends_the_work_of_all(monkeypatch):
-    monkeypatch.setattr(threads, "cores", lambda: 3)
-    begun = []
-
-    def fail(n):
-        begun.append(n)
-        time.sleep(0.001)
-        if n == 5:
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        threads.on_all_cores(fail, range(10_000))
-    assert len(begun) < 10_000

@@ -18,7 +18,6 @@ from aggmc_beam.beam.bounded import NOTICED, REACH, REJECTED, at_the_end, counte
 from aggmc_beam.beam.former.engine import Plan
 from aggmc_beam.beam.parsing import rejection, rows
 from aggmc_beam.beam.summing import narrowed, one_batch, take
-from aggmc_beam.beam.table import Table, distinct
 from aggmc_beam.beam.values import Batch, Group, reach_of
 from aggmc_beam.records import (
     MAX_BYTES,
@@ -55,34 +54,14 @@ class Gather(beam.DoFn):  # type: ignore[misc]
 
     def __init__(self, plan: Plan, shards: int) -> None:
         self.plan, self.shards = plan, shards
-        self._open()
-
-    def __getstate__(self) -> tuple[Plan, int]:
-        return self.plan, self.shards
-
-    def __setstate__(self, state: tuple[Plan, int]) -> None:
-        self.plan, self.shards = state
-        self._open()
-
-    def _open(self) -> None:
-        """Let a table, if there can be one, see each element before `process` does: Beam calls what it finds
-        under that name, and one call of Python's for each element would take longer than all that is done
-        with it."""
-        self.table = Table.of(self.plan.schema, self.process)
-        if self.table is not None:
-            self.process = self.table.take  # type: ignore[assignment, method-assign]
 
     def start_bundle(self) -> None:
-        if self.table is not None:
-            self.table.clear()
         self.enough = max(16, TOGETHER // len(self.plan.schema.states))
         self.waiting: list[Any] = []
         self.held: dict[tuple[Group, bool], list[Batch]] = {}
         self.size = 0
 
     def process(self, element: Any) -> Iterable[Any]:
-        if self.table is not None and self.table.is_full:
-            return self._emptied(element)
         waiting = self.waiting
         waiting.append(element)
         return self._read() if len(waiting) >= self.enough or type(element) is Batch else ()
@@ -90,14 +69,6 @@ class Gather(beam.DoFn):  # type: ignore[misc]
     def finish_bundle(self) -> Iterator[Any]:
         yield from at_the_end(self._read())
         yield from at_the_end(self._flush())
-
-    def _emptied(self, element: Any) -> Iterator[Any]:
-        """An element for which the table had no room."""
-        assert self.table is not None
-        self._hold([self.table.batch()])
-        if self.size >= VALUES:
-            yield from self._flush()
-        yield from self.process(element)
 
     def _read(self) -> Iterator[Any]:
         """Turn what waits into batches, and hand these on once they hold enough."""
@@ -121,8 +92,6 @@ class Gather(beam.DoFn):  # type: ignore[misc]
                 self.size += batch.values.size
 
     def _flush(self) -> Iterator[Any]:
-        if self.table is not None:
-            self._hold([self.table.batch()])
         held, self.held, self.size = self.held, {}, 0
         for (group, _), batches in held.items():
             batch = one_batch(batches)
@@ -327,3 +296,14 @@ def _by_group(whole: Batch, groups: list[tuple[tuple[str, ...], np.ndarray]]) ->
         group = tuple(names[key[at[0]]] for names, key in groups)
         parts.append(replace(take(whole, at), group=group))
     return parts
+
+
+def distinct(numbers: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
+    """The names of numbers, and which of them each one has. Mostly a number follows its equal.
+
+    >>> distinct(np.array([7, 7, 3, 7]))
+    (('3', '7'), array([1, 1, 0, 1]))
+    """
+    starts = np.flatnonzero(np.concatenate([[True], numbers[1:] != numbers[:-1]])[: len(numbers)])
+    known, at = np.unique(numbers[starts], return_inverse=True)
+    return tuple(map(str, known.tolist())), np.repeat(at, np.diff(starts, append=len(numbers)))

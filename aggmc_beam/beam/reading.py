@@ -34,7 +34,6 @@ from aggmc_beam.beam.bounded import (
 from aggmc_beam.beam.combiners import CoverageFn
 from aggmc_beam.beam.coverage import Coverage, Verdict
 from aggmc_beam.beam.files import (
-    PIECE,
     File,
     Piece,
     feed,
@@ -47,15 +46,12 @@ from aggmc_beam.beam.files import (
 from aggmc_beam.beam.former.accumulate import Accumulator
 from aggmc_beam.beam.former.assemble import Records
 from aggmc_beam.beam.former.engine import Plan, accumulator
-from aggmc_beam.beam.former.rows import joined
-from aggmc_beam.beam.former.threads import on_all_cores
 from aggmc_beam.beam.small import SumSmall, is_small
 from aggmc_beam.beam.summing import OPEN, narrowed
 from aggmc_beam.beam.values import Batch, Group, Reach
 from aggmc_beam.blas import one_blas_thread
 from aggmc_beam.records import realization_number
 from aggmc_beam.saved import Sums
-from aggmc_beam.stretches import are_in_order
 
 
 class SumFiles(beam.PTransform):  # type: ignore[misc]
@@ -134,8 +130,6 @@ class SumPiece(beam.DoFn):  # type: ignore[misc]
         if not self.verdicts:
             self._learn(verdicts)
         noticed = dict.fromkeys(("rows", "rejected", "kept", "used", "duplicate"), 0)
-        # Records of realizations that may go on, until the piece is read.
-        held: list[Records] = []
         for frame in read_rows(self.plan, piece):
             total = self.total = self.total or self._begin()
             refused = total.refused
@@ -151,16 +145,7 @@ class SumPiece(beam.DoFn):  # type: ignore[misc]
             if here is None:
                 continue
             self._add_rules(total)
-            if total.panel is None or (not held and are_in_order(here.key, here.time, here.heads)):
-                yield from self._take(total, here, noticed)
-                continue
-            held.append(replace(here, counts=narrowed(here.counts)))
-            if sum(records.counts.size for records in held) > PIECE:
-                yield from self._take(total, joined(held), noticed)
-                held = []
-        if held:
-            assert self.total is not None
-            yield from self._take(self.total, joined(held), noticed)
+            yield from self._take(total, here, noticed)
         count_noticed(noticed)
         yield beam.pvalue.TaggedOutput(NOTICED, noticed)
 
@@ -181,10 +166,9 @@ class SumPiece(beam.DoFn):  # type: ignore[misc]
     def _begin(self) -> Accumulator:
         total = accumulator(self.plan)
         if len(self.verdicts) == 1:
-            ((group, (reach, _)),) = self.verdicts.items()
+            ((group, _),) = self.verdicts.items()
             total.keys.add_group(group)
             self._add_rules(total)
-            total.expect_panel({group: reach.extent}, on_all_cores)
         return total
 
     def _learn(self, verdicts: Iterable[tuple[str, Verdict]]) -> None:
@@ -225,6 +209,4 @@ class SumPiece(beam.DoFn):  # type: ignore[misc]
     def _flush(self) -> Iterator[Any]:
         total, self.total, self.meets = self.total, None, np.zeros(0, bool)
         if total is not None:
-            with one_blas_thread():
-                total.settle()
             yield from handed_on(total, self.shards)

@@ -16,8 +16,8 @@ import numpy as np
 from aggmc_beam.beam.former.accumulate import ONE, Accumulator
 from aggmc_beam.beam.former.assemble import Long, Records, Rows
 from aggmc_beam.beam.former.engine import Plan, accumulator
+from aggmc_beam.beam.former.stretches import heads_of, limits_of
 from aggmc_beam.beam.former.survey import Extent
-from aggmc_beam.beam.former.threads import on_all_cores
 from aggmc_beam.beam.values import Batch, Group
 from aggmc_beam.blas import one_blas_thread
 from aggmc_beam.chain import Chain
@@ -25,7 +25,6 @@ from aggmc_beam.digest import Digest
 from aggmc_beam.moments import Counts, Moments
 from aggmc_beam.records import realization_number
 from aggmc_beam.saved import Sums
-from aggmc_beam.stretches import heads_of, limits_of
 from aggmc_beam.tracks import Line, Tracks
 
 #: Steps of a realization that stay together; longer ones are spread over several keys.
@@ -237,7 +236,6 @@ class Meeting:
         self.rows = 0
         uncertainty = plan.config.uncertainty
         self.total.add_groups({group: extent}, uncertainty.replicates, uncertainty.block)
-        self.total.expect_panel({group: extent}, on_all_cores)
 
     def add(self, found: list[Batch], files: bool) -> Noticed:
         """Add all batches of a key. Places in the answer are those of the files, or the number of the batch
@@ -247,17 +245,9 @@ class Meeting:
         self.rows += sum(map(len, found))
         rows = _together(total, self.group, found)
         with one_blas_thread():
-            if not self._take_panel(rows, _places(rows, found, files)):
-                total.take(self._ordered(rows, _places(rows, found, files)))
+            total.take(self._ordered(rows, _places(rows, found, files)))
         noticed = Noticed.of(total, places, conflicts)
         return replace(noticed, counts={name: n - before[name] for name, n in noticed.counts.items()})
-
-    def _take_panel(self, rows: _Joined, place: np.ndarray | Numbered) -> bool:
-        """Take records on the fast road, for which any order is as good, unless some are repeated."""
-        total, plan = self.total, self.plan
-        if total.panel is None or plan.schema.state is not None or plan.populations != ONE:
-            return False
-        return total.take_panel(Records(rows.key, rows.time, rows.values, rows.population, place))
 
     def _ordered(self, rows: _Joined, place: np.ndarray | Numbered) -> Records:
         """Records by realization and time, and of repeated ones the first first."""
@@ -277,14 +267,11 @@ class Meeting:
 
     @property
     def is_full(self) -> bool:
-        """Whether what comes next is better summed apart: the general road is slower with every realization
-        that it knows, and open records take memory."""
-        return self.total.panel is None or self.total.open_values > OPEN
+        """Whether what comes next is better summed apart: open records take memory."""
+        return self.total.open_values > OPEN
 
     def settle(self) -> Accumulator:
         """All sums; nothing may be added any more."""
-        with one_blas_thread():
-            self.total.settle()
         self.total.count_repeated()
         return self.total
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
 
-In, Out = TypeVar("In"), TypeVar("Out")
+Item = TypeVar("Item")
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Batch:
         )
 
 
-def in_order(work: Callable[[In], Out], items: Iterable[In]) -> Iterator[Out]:
+def in_order(work: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Made]:
     """What `work` makes of the items, in their order. As many are worked on at once as Polars has threads, and
     no more are held.
 
@@ -47,7 +48,7 @@ def in_order(work: Callable[[In], Out], items: Iterable[In]) -> Iterator[Out]:
         yield from map(work, items)
         return
     with ThreadPoolExecutor(threads) as pool:
-        waiting = deque()  # type: ignore[var-annotated]
+        waiting: deque[Future[Made]] = deque()
         for item in items:
             waiting.append(pool.submit(work, item))
             if len(waiting) > threads:

@@ -164,7 +164,13 @@ class BlockReader:
             found = Records(realization, tidy.time, tidy.counts, names, group_of, groups, tidy.population)
             return Block(found, place)
         joined = join_rows(
-            realization, tidy.time, tidy.state, tidy.counts, tidy.population, len(self.schema.states), self.absent
+            realization,
+            tidy.time,
+            tidy.state,
+            tidy.counts,
+            tidy.population,
+            len(self.schema.states),
+            self.absent,
         )
         counts = self.counts
         for rows, reason in joined.rejected:
@@ -196,10 +202,11 @@ def _spread(names: pl.Series, parts: int) -> np.ndarray:
     """[n]: a number below `parts` for each row, the same for each name, whether it is held as a number or text."""
     codes = _codes(names)
     if names.dtype == pl.Int64 and np.abs(codes).max(initial=0) < MAX_NUMBER:
-        return codes % parts
+        return np.asarray(codes % parts)
     number, first = number_values([codes], len(codes))
     distinct = names.gather(first).cast(pl.String).to_list()
-    return np.array([realization_number(name) % parts for name in distinct], np.int64)[number]
+    parted = np.array([realization_number(name) % parts for name in distinct], np.int64)
+    return np.asarray(parted[number])
 
 
 def last_run(columns: Sequence[pl.Series | np.ndarray]) -> int:
@@ -243,8 +250,9 @@ def index_names(columns: Sequence[pl.Series]) -> tuple[np.ndarray, np.ndarray, n
     key, first = number_values([group, codes[-1]], len(codes[0]))
     at = starts[first] if by_run else first
     name = columns[-1].gather(at)
-    labels = [columns[i].gather(starts[first_of_group] if by_run else first_of_group) for i in range(len(columns) - 1)]
-    groups: tuple[Group, ...] = tuple(zip(*(c.cast(pl.String).to_list() for c in labels), strict=True)) or ((),)
+    head = starts[first_of_group] if by_run else first_of_group
+    labels = [column.gather(head).cast(pl.String).to_list() for column in columns[:-1]]
+    groups: tuple[Group, ...] = tuple(zip(*labels, strict=True)) or ((),)
     if by_run:
         key = np.repeat(key, np.diff(starts, append=n))
     return key, _as_array(name), group[first], groups
@@ -300,4 +308,3 @@ def _as_array(names: pl.Series) -> np.ndarray:
     if np.abs(found).max(initial=0) < MAX_NUMBER:
         return found
     return np.array(list(map(str, found.tolist())), object)
-

@@ -174,7 +174,7 @@ class Summing:
 
     plan: Plan
     state: AggregationState
-    progress: Progress
+    progress: Progress = no_progress
     used: int = 0
     records: int = 0
     duplicate: int = 0

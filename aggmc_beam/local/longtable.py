@@ -82,12 +82,12 @@ def join_rows(
             filled = int((times[short] == 0).sum())
     at = first if keep.all() else first[keep]
     distinct = np.full(R, S) if whole else (times[keep] > 0).sum(1)
-    again = np.repeat(realization[first], np.maximum(times.max(1, initial=1) - 1, 0)) if not whole else first[:0]
+    again = (
+        np.repeat(realization[first], np.maximum(times.max(1, initial=1) - 1, 0)) if not whole else first[:0]
+    )
     counts = table.reshape(R, S) if keep.all() else table.reshape(R, S)[keep]
     duplicate = 0 if whole else int(times[keep].sum() - distinct.sum())
-    return Joined(
-        at, narrowed(counts), distinct, duplicate, again, conflicting, filled, incomplete, rejected
-    )
+    return Joined(at, narrowed(counts), distinct, duplicate, again, conflicting, filled, incomplete, rejected)
 
 
 def _records(realization: np.ndarray, time: np.ndarray) -> tuple[np.ndarray | None, np.ndarray, np.ndarray]:

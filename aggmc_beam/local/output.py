@@ -9,15 +9,15 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from aggmc_beam.config import Config
 from aggmc_beam.errors import InputError
-from aggmc_beam.local.engine import Result
 from aggmc_beam.redact import redacted
+from aggmc_beam.result import Estimate
 from aggmc_beam.sums.run_file import FILE_NAME
 
 try:
@@ -93,7 +93,19 @@ def _sweep(directory: Path) -> None:
                 os.close(lock)
 
 
-def write(result: Result, config: Config, plain: Mapping[str, Any]) -> list[Path]:
+class Finished(Protocol):
+    """What a run has found, on any engine."""
+
+    @property
+    def estimates(self) -> Sequence[Estimate]: ...
+    @property
+    def ledger(self) -> dict[str, Any]: ...
+    @property
+    def rejections(self) -> Callable[[], Iterable[Any]]: ...
+    def save(self, path: str | os.PathLike[str]) -> None: ...
+
+
+def write(result: Finished, config: Config, plain: Mapping[str, Any]) -> list[Path]:
     """Write what the config asks for; the paths of what was written."""
     directory = Path(config.output.directory)
     with Staging(directory) as aside:

@@ -91,6 +91,3 @@ class Survey:
         by = [*self._by, "name"]
         found = pl.concat(self._parts).sort(*by, "first")
         return not found.select((pl.col("first") <= pl.col("last").shift()).over(by).any()).item()
-
-
-

@@ -188,7 +188,7 @@ def batches(source: Source, schema: Schema, columns: Sequence[str]) -> Iterator[
     if first is None:
         return
     if source.format == "csv":
-        header, _, data = first.data.partition(_LINE)
+        _, _, data = first.data.partition(_LINE)
         first = Piece(first.number + 1, data)
     reader = (Csv if source.format == "csv" else JsonLines)(source, schema, columns)
     reader.look_at(first)
@@ -277,7 +277,9 @@ class JsonLines(_Reader):
             assert lines is not None
             return self._one_by_one(piece, lines)
         at = np.arange(frame.height) if lines is None else np.array(lines, np.int64)
-        return self.batch(frame, piece.number + at, lambda i: _object(piece.lines[at[i]]), self._deep(piece, at))
+        return self.batch(
+            frame, piece.number + at, lambda i: _object(piece.lines[at[i]]), self._deep(piece, at)
+        )
 
     def _parse(self, piece: Piece, kinds: dict[str, Any]) -> pl.DataFrame | None:
         if len(piece.data) > MAX_BYTES and max(map(len, piece.lines)) > MAX_BYTES:
@@ -333,10 +335,17 @@ class Csv(_Reader):
             return self._one_by_one(piece)
         broken = self._ragged(piece, frame, quotes)
         # Rows that hold nothing, as spreadsheets leave them at the end, are no rows.
-        blank = frame.select(pl.all_horizontal(pl.col(self.columns).is_null()))
+        texts = [c for c in self.columns if frame[c].dtype == pl.String]
+        empty = [
+            *(pl.col(c).is_null() for c in self.columns if c not in texts),
+            *((pl.col(c) == "").fill_null(True) for c in texts),
+        ]
+        blank = frame.select(pl.all_horizontal(empty))
         return self._without_blank(piece, frame.select(self.columns), broken, blank.to_series().to_numpy())
 
-    def _without_blank(self, piece: Piece, frame: pl.DataFrame, broken: np.ndarray, blank: np.ndarray) -> Batch:
+    def _without_blank(
+        self, piece: Piece, frame: pl.DataFrame, broken: np.ndarray, blank: np.ndarray
+    ) -> Batch:
         at = np.arange(frame.height)
         if blank.any():
             # What is no number of its type looks empty too.
@@ -347,8 +356,13 @@ class Csv(_Reader):
         return self.batch(frame, piece.number + at, lambda i: self._row(piece.lines[at[i]]), broken)
 
     def _is_empty(self, line: bytes) -> bool:
+        fields = self._split(line)
+        return fields is not None and self._holds_nothing(fields)
+
+    def _split(self, line: bytes) -> list[str] | None:
+        """The fields of one line; None if they cannot be told."""
         found = _csv_rows([line], self.source.separator)
-        return bool(found) and found[0][1] is not None and self._holds_nothing(found[0][1])
+        return found[0][1] if found else None
 
     def _holds_nothing(self, fields: Sequence[str]) -> bool:
         own = [fields[i] for i in self._at.values() if i < len(fields)]
@@ -419,8 +433,7 @@ class Csv(_Reader):
         return self.batch(frame, rows, lambda i: self._fields(found[i][1]), range(len(rows)))
 
     def _row(self, line: bytes) -> Mapping[str, Any]:
-        found = _csv_rows([line], self.source.separator)
-        return self._fields(None if not found else found[0][1], line)
+        return self._fields(self._split(line), line)
 
     def _fields(self, fields: Sequence[str] | None, line: bytes = b"") -> Mapping[str, Any]:
         if fields is None:

@@ -88,13 +88,9 @@ class Tidier:
 
     def read(self, batch: Batch, source: str = "the input") -> Read:
         """The records in a batch; of a source by this name."""
-        frame, schema = batch.frame, self.schema
-        good = np.ones(frame.height, bool)
+        good = np.ones(batch.frame.height, bool)
         good[batch.broken] = False
-        if not good.any():
-            found = self.nothing()
-        else:
-            found = self._arrays(batch, good, source)
+        found = self._arrays(batch, good, source) if good.any() else self.nothing()
         left = np.flatnonzero(~good)
         if not len(left):
             return Read(len(good), found, batch.rows[:0], 0)
@@ -160,7 +156,7 @@ class Tidier:
         found = table[code]
         if coded.null_count():
             found[coded.is_null().to_numpy()] = -1
-        return found
+        return np.asarray(found)
 
     def _singly(self, batch: Batch, found: Tidy, left: np.ndarray) -> Read:
         """With the rows that are left, read one at a time."""
@@ -182,7 +178,10 @@ class Tidier:
         return Read(len(batch.rows), found, np.array(refused, np.int64), valid)
 
     def _tidy(self, records: Sequence[Record], rows: np.ndarray) -> Tidy:
-        names = [pl.Series([r.group[g] for r in records], dtype=pl.String) for g in range(len(self.schema.group_by))]
+        names = [
+            pl.Series([r.group[g] for r in records], dtype=pl.String)
+            for g in range(len(self.schema.group_by))
+        ]
         names.append(pl.Series([r.realization for r in records], dtype=pl.String))
         counts, state = np.array([r.counts for r in records]), None
         if self.schema.state is not None:
@@ -279,11 +278,10 @@ def names_of(column: pl.Series, kind: Any, is_json: bool = False) -> pl.Series:
         return _canonical(distinct, is_json).cast(kind).gather(at)
     if dtype.is_nested() or dtype in (pl.Binary, pl.Object, pl.Null, pl.Unknown):
         return pl.Series(column.name, [None], pl.Int64).new_from_index(0, len(column))
-    distinct = column.unique().to_frame("value")
-    names = pl.Series("name", [_identity(v) for v in distinct["value"].to_list()], pl.String)
-    distinct = distinct.with_columns(names.cast(kind))
-    found = column.to_frame("value").join(distinct, on="value", how="left", maintain_order="left")
-    return found["name"]
+    values = column.unique()
+    names = pl.Series("name", [_identity(value) for value in values.to_list()], pl.String).cast(kind)
+    known = pl.DataFrame([values.alias("value"), names])
+    return column.to_frame("value").join(known, on="value", how="left", maintain_order="left")["name"]
 
 
 def distinct_names(batch: Batch, column: str) -> set[str]:
@@ -508,4 +506,3 @@ def _moment(dtype: Any, column: str, source: str) -> pl.Expr:
     )
     found = shape.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f%z", time_unit="us", strict=False)
     return found.dt.epoch("us")
-

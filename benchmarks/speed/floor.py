@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import polars as pl
 
-import aggmc_beam as am
-from aggmc_beam.digest import jackknife_groups
-from aggmc_beam.local.engine import PANEL
-from aggmc_beam.local.rows import FEW_VALUES
-from aggmc_beam.local.threads import spread
-from aggmc_beam.panelsums import PanelSums
+from aggmc_beam.chain import Stationary
+from aggmc_beam.noise import Poisson
+from aggmc_beam.sums.records import Records
+from aggmc_beam.sums.state import AggregationState, SumSpec
 from benchmarks.speed.ours import sums_of
 from benchmarks.speed.sums import Sums
 
@@ -35,30 +31,23 @@ def hold(path: str, states: list[str]) -> None:
     key, time, values = _read(path, states)
     order = np.lexsort((time, key))
     _held.clear()
-    _held[path] = key[order], time[order], np.asfortranarray(values[order])
+    _held[path] = key[order], time[order], np.ascontiguousarray(values[order])
 
 
 def kernel(path: str, states: list[str]) -> Sums:
     """The sums of sorted arrays in memory: moments by replicate and step means."""
     key, time, values = _held[path]
-    heads = np.flatnonzero(np.diff(key, prepend=-1))
-    # As much at once as the engine takes.
-    size = len(key) if values.size <= FEW_VALUES else PANEL // len(states)
-    blocks = np.append(heads[:: max(1, len(heads) * size // len(key))], len(key))
-    groups = jackknife_groups(len(states))
-    with spread() as threads:
-        total = PanelSums(len(states), groups, int(time.min()), int(np.ptp(time)) + 1, threads)
-        for a, b in pairwise(blocks):
-            assert total.add(key[a:b], time[a:b], values[a:b], lambda k: k % groups)
-        return sums_of(total.digest.total)
+    names = np.arange(int(key.max()) + 1)
+    records = Records(key, time, values, names, np.zeros_like(names))
+    state = AggregationState(SumSpec(tuple(states), Stationary(), Poisson(1.0), population=1000.0))
+    state.add(records)
+    return sums_of(state.sums.total)
 
 
 def collect(path: str, states: list[str]) -> Sums:
-    """All rows in one frame. They are in order, and are summed some at a time, with no other copy of them."""
+    """All rows in one frame, which are in order, and one pass of numpy."""
     frame = pl.read_parquet(path)
-    T = int(frame["time"].max()) + 1
-    total = am.Moments.zero(len(states))
-    for part in frame.iter_slices(100 * T):
-        y = part.select(states).to_numpy().astype(np.float64)
-        total += am.Moments.of(y.reshape(-1, T, len(states)))
-    return sums_of(total)
+    key, time = frame["realization"].to_numpy(), frame["time"].to_numpy()
+    y = frame.select(states).to_numpy().astype(np.float64)
+    pairs = np.flatnonzero((key[1:] == key[:-1]) & (time[1:] == time[:-1] + 1))
+    return Sums(len(pairs), y.mean(0), y[pairs].T @ y[pairs + 1])

@@ -24,7 +24,6 @@ def case(bench: Bench, data: Data) -> Iterator[Row]:
     contestants = {
         "sums": Contestant("ours", "sums", arguments),
         "whole run": Contestant("ours", "whole_run", arguments),
-        "without compiled loops": Contestant("numpy_alone", "sums", arguments),
         "read": Contestant("floor", "read", arguments, sums=False),
         "kernel": Contestant("floor", "kernel", arguments),
         **{name: Contestant("peers", function, arguments) for name, (function, _) in PEERS.items()},
@@ -41,8 +40,6 @@ def case(bench: Bench, data: Data) -> Iterator[Row]:
     yield Row(
         "local, file to estimate / file to sums", data.name, None, ratio(best["whole run"], best["sums"])
     )
-    slower = ratio(best["without compiled loops"], best["sums"])
-    yield Row("local without compiled loops / local", data.name, None, slower)
     for name, (_, times) in PEERS.items():
         wanted = f">= {times}" if data.S <= 100 else None
         yield Row(f"{name} / local", data.name, wanted, ratio(best[name], best["sums"]))

@@ -9,15 +9,13 @@ import numpy as np
 from aggmc_beam.beam.former.assemble import Records, Refused
 from aggmc_beam.beam.former.keys import Group, Keys
 from aggmc_beam.beam.former.survey import Extent
-from aggmc_beam.chain import Chain, EachStep, Stationary
+from aggmc_beam.chain import Chain, EachStep
 from aggmc_beam.digest import Digest, Replicates, jackknife_groups
 from aggmc_beam.errors import InputError
 from aggmc_beam.moments import Counts
 from aggmc_beam.noise import Exact
 from aggmc_beam.pairing import Block
-from aggmc_beam.panelsums import Map, PanelSums
 from aggmc_beam.prepare import Preparation
-from aggmc_beam.profile import MAX_BINS
 from aggmc_beam.records import Schema
 from aggmc_beam.saved import Saved, Sums
 from aggmc_beam.tracks import Tracks
@@ -45,18 +43,9 @@ class Accumulator:
     duplicate: int = 0
     """Records that entered the sums in this run, their rows, and the rows of records that had been met."""
     conflicts: list[np.ndarray] = field(default_factory=list)
-    panel: PanelSums | None = None
-    """The fast road, while records are on it."""
 
     def __post_init__(self) -> None:
-        self._tracks: Tracks | PanelSums = Tracks.empty(len(self.schema.states))
-
-    @property
-    def tracks(self) -> Tracks:
-        """What all realizations must remember."""
-        if isinstance(self._tracks, PanelSums):
-            self._tracks = self._tracks.tracks
-        return self._tracks
+        self.tracks = Tracks.empty(len(self.schema.states))
 
     def resume(self, saved: Saved) -> None:
         """Start from the sums of an earlier run."""
@@ -103,32 +92,11 @@ class Accumulator:
     @property
     def open_values(self) -> int:
         """How many values are held that later records could pair with."""
-        return self.tracks.open_values.size if self.panel is None else self.panel.open_values
-
-    def expect_panel(self, extents: dict[Group, Extent], spread: Map) -> None:
-        """Let records take the fast road as long as realizations come whole."""
-        if len(extents) != 1 or self.records or self.preparation.weighted or self.preparation.undo:
-            return
-        (extent,) = extents.values()
-        steps = extent.last - extent.first + 1
-        if isinstance(self.chain, Stationary) and self.rules[0].per_key == 1 and steps <= MAX_BINS:
-            labels = self.rules[0].groups
-            self.panel = PanelSums(len(self.schema.states), labels, extent.first, steps, spread)
-
-    def settle(self) -> None:
-        """Leave the fast road, if records are on it."""
-        if self.panel is not None:
-            self.digests[0], self._tracks = self.panel.digest, self.panel
-            self.panel = None
-
-    def _labels(self, keys: np.ndarray) -> np.ndarray:
-        return self.rules[0].labels(self.keys.numbers[keys], keys)
+        return self.tracks.open_values.size
 
     def take(self, records: Records) -> None:
         records, N = self._populations(records)
         if not len(records.key):
-            return
-        if self.panel is not None and self.take_panel(records):
             return
         counts = np.ascontiguousarray(records.counts, np.float64)
         values = self.preparation.values(counts, records.time, N)
@@ -143,18 +111,6 @@ class Accumulator:
             self.count_duplicates(self.keys.group[records.key[taken.repeated]])
             self.conflicts.append(records.place[taken.conflicting])
             self.refused.conflicting += len(taken.conflicting)
-
-    def take_panel(self, records: Records) -> bool:
-        """Take records on the fast road, or leave it and return False."""
-        assert self.panel is not None
-        self._populations(records)
-        taken = records.key, records.time, records.counts, self._labels
-        if not len(records.key) or self.panel.add(*taken, records.heads):
-            self.kept += len(records.key)
-            self.used += records.all_rows
-            return True
-        self.settle()
-        return False
 
     def count_duplicates(self, groups: np.ndarray) -> None:
         """Count one duplicate for each entry, in that group."""
@@ -244,8 +200,6 @@ class Accumulator:
 
     def _sums_of(self, g: int, remember: bool) -> Sums:
         name = dict(zip(self.schema.group_by, self.keys.groups[g], strict=True)) or None
-        if not remember and isinstance(self._tracks, PanelSums):
-            return Sums(name, self.digests[g], self.rules[g], [], Tracks.empty(len(self.schema.states)))
         group, realizations = self.keys.group, self.keys.realizations
         members = np.flatnonzero(group == g)
         keys = np.full(len(group), -1)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from aggmc_beam.beam.former.keys import Keys
-from aggmc_beam.beam.former.matrix import in_one, of_lists, of_rows, side_by_side
-from aggmc_beam.beam.former.recordwise import by_stretch, repeats
+from aggmc_beam.beam.former.matrix import in_one, of_lists, side_by_side
 from aggmc_beam.beam.former.sources import BROKEN, ROW
+from aggmc_beam.beam.former.threads import Map
 from aggmc_beam.beam.former.tidy import (
     COUNT,
     FILE,
@@ -24,10 +24,7 @@ from aggmc_beam.beam.former.tidy import (
     name_of,
     value_columns,
 )
-from aggmc_beam.beam.former.together import is_together
-from aggmc_beam.panelsums import Map
 from aggmc_beam.records import MAX_COUNT, Schema, good_rows
-from aggmc_beam.stretches import are_in_order
 
 #: In how many parts rows are looked at by threads.
 PARTS = 16
@@ -213,38 +210,7 @@ class Long:
 
     def read(self, frame: pl.DataFrame) -> Records:
         """The records of rows that are all at hand, in any order; or that were put together before."""
-        if is_together(frame, self.schema):
-            whole = Wide(self.schema, self.keys, self.refused, self.over).feed(frame)
-            return replace(whole, rows=np.broadcast_to(len(self.schema.states), len(whole.key)))
-        frame = key_frame(frame, self.keys.columns, self.refused)
-        records = self._whole(frame)
-        return self.assemble(self.rows(frame)) if records is None else records
-
-    def _whole(self, frame: pl.DataFrame) -> Records | None:
-        """The records of rows that come record by record, in order, each with the same states; None if they
-        do not."""
-        S, state, count = len(self.schema.states), frame[STATE], frame[COUNT]
-        if not frame.height or frame.height % S or count.null_count():
-            return None
-        codes = self._codes(state[:S])
-        if sorted(codes.tolist()) != list(range(S)) or not repeats(state, S, self.over):
-            return None
-        same = [*self.keys.columns, KEY, TIME, *([POPULATION] if POPULATION in frame.columns else [])]
-        heads = [by_stretch(frame[name], S, self.over) for name in same]
-        if any(head is None for head in heads):
-            return None
-        counts = of_rows(count, S, self.over)
-        counts = count.to_numpy().reshape(-1, S) if counts is None else counts
-        if (codes != np.arange(S)).any():
-            counts = counts[:, np.argsort(codes)]
-        if not _all_good(counts, self.over):
-            return None
-        records = pl.DataFrame(heads)
-        (key, starts), time = self.keys.stretches(records), records[TIME].to_numpy()
-        if not are_in_order(key, time, starts):
-            return None
-        rows = np.full(len(key), S)
-        return Records(key, time, counts, _populations(records), Places(frame, S), rows, starts)
+        return self.assemble(self.rows(key_frame(frame, self.keys.columns, self.refused)))
 
     def finish(self) -> Records | None:
         rows, self.waiting = self.waiting, None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -15,6 +15,7 @@ from aggmc_beam.beam.former.assemble import Long, Records, Refused, Wide
 from aggmc_beam.beam.former.explain import Rejection, explain
 from aggmc_beam.beam.former.keys import Keys
 from aggmc_beam.beam.former.layout import find_schema
+from aggmc_beam.beam.former.narrow import compact
 from aggmc_beam.beam.former.rows import (
     arranged,
     filled,
@@ -26,9 +27,8 @@ from aggmc_beam.beam.former.rows import (
 )
 from aggmc_beam.beam.former.sources import ROW, Source, open_files
 from aggmc_beam.beam.former.survey import BATCH, Survey, batches, extents_of, steps_back, survey
-from aggmc_beam.beam.former.threads import spread
+from aggmc_beam.beam.former.threads import Map, spread
 from aggmc_beam.beam.former.tidy import FILE, KEY, TIME, group_columns, tidy
-from aggmc_beam.beam.former.together import NotTogether, is_together, put_together
 from aggmc_beam.config import Config
 from aggmc_beam.digest import FEW
 from aggmc_beam.errors import InputError
@@ -36,10 +36,7 @@ from aggmc_beam.fitting import Settings
 from aggmc_beam.ledger import Ledger, Unbalanced, check_rejected
 from aggmc_beam.local.unchanged import Stamp, check_unchanged, stamps
 from aggmc_beam.moments import Counts
-from aggmc_beam.narrow import compact, narrowed
-from aggmc_beam.native import compiled
 from aggmc_beam.noise import Exact
-from aggmc_beam.panelsums import Map
 from aggmc_beam.prepare import Preparation
 from aggmc_beam.records import Clock, Schema
 from aggmc_beam.result import Estimate, Estimates
@@ -112,14 +109,6 @@ class Plan:
         frames = self._tidy(self.sources)
         types = _one_frame(frames).collect_schema()
         return [frame.cast(types) for frame in frames]
-
-    def guessed(self) -> pl.DataFrame:
-        """The rows themselves, if they are as they look at first, such as whole numbers in text; rows of long
-        tables put together. Else an error of Polars."""
-        if self.schema.state is not None:
-            with suppress(NotTogether):
-                return put_together(self.sources, self.schema)
-        return _one_frame(self._tidy([source.guessed(self.schema) for source in self.sources])).collect()
 
     def _tidy(self, sources: list[Source]) -> list[pl.LazyFrame]:
         return [tidy(source, i, self.schema, native=True) for i, source in enumerate(sources)]
@@ -221,18 +210,17 @@ def sum_plan(
     plan: Plan, saved: Saved | None = None, progress: Progress = no_progress
 ) -> tuple[Accumulator, int, bool]:
     """All sums, how many rows were read, and whether they had to be sorted."""
-    frame = gathered(plan.sources, len(plan.schema.columns), lambda: plan.frame, plan.guessed)
+    frame = gathered(plan.sources, len(plan.schema.columns), lambda: plan.frame)
     total = accumulator(plan, saved)
     with spread() as threads:
         if isinstance(frame, pl.DataFrame):
             records = _reader(plan, total, threads).read(frame)
-            rows = frame.height * (len(plan.schema.states) if is_together(frame, plan.schema) else 1)
+            rows = frame.height
             progress("looking", rows, None)
             sort = _sum_records(plan, records, rows, total, threads)
             progress("summing", rows, rows)
         else:
             rows, sort = _sum_stream(plan, frame, total, threads, progress)
-        total.settle()
     return total, rows, sort
 
 
@@ -242,9 +230,6 @@ def _sum_records(plan: Plan, records: Records, rows: int, total: Accumulator, th
     check_rejected(total.refused.number, rows, config.max_rejected)
     extents = extents_of(total.keys, records.key, records.time, records.heads)
     total.add_groups(extents, config.uncertainty.replicates, config.uncertainty.block)
-    total.expect_panel(extents, threads)
-    if total.panel is not None and total.take_panel(records):
-        return False
     sort = steps_back(records.key, records.time) > DISORDER * len(records.key)
     size = _batch_size(plan)
     for part in arranged(records, size) if sort else sliced(records, size):
@@ -263,8 +248,6 @@ def _sum_stream(
     if sort and schema.state is None:
         records = _read_compactly(plan, total, found.rows, threads, progress)
         return found.rows, _sum_records(plan, records, found.rows, total, threads)
-    if sort or found.is_grouped:
-        total.expect_panel(found.extents, threads)
     for records in stream(plan, frame, total, found, sort, threads, progress):
         total.take(records)
         check_rejected(total.refused.number, found.rows, config.max_rejected)
@@ -274,11 +257,9 @@ def _sum_stream(
 def _read_compactly(plan: Plan, total: Accumulator, rows: int, threads: Map, progress: Progress) -> Records:
     """All records, in as few bytes as hold them; what is read at once is bounded."""
     parts, reader = [], _reader(plan, total, threads)
-    # Rows are picked from one by one, columns are laid out by compiled loops.
-    shorter = compact if compiled is None else narrowed
     for portion in portions(plan.sources, plan.frames, max(1, READ // len(plan.schema.states))):
         records = reader.feed(portion)
-        parts.append(replace(records, counts=shorter(records.counts, threads)))
+        parts.append(replace(records, counts=compact(records.counts, threads)))
         progress("reading", sum(len(part.key) for part in parts), rows)
     return joined(parts)
 
@@ -341,9 +322,6 @@ def stream(
     if sort:
         frame = frame.sort(*group_columns(schema), KEY, TIME, FILE, ROW, nulls_last=True)
         parts = batches(frame, size)
-    elif total.panel is not None:
-        size = max(size, PANEL // len(schema.states))
-        parts = portions(plan.sources, plan.frames, size)
     else:
         parts = filled(batches(frame, size), size)
     done = 0

@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 
 from aggmc_beam.beam.former.matrix import in_one
+from aggmc_beam.beam.former.stretches import heads_of, limits_of
+from aggmc_beam.beam.former.threads import Map
 from aggmc_beam.beam.former.tidy import KEY
-from aggmc_beam.panelsums import Map
 from aggmc_beam.records import realization_number
-from aggmc_beam.stretches import heads_of, limits_of
 
 Group = tuple[str, ...]
 

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from aggmc_beam.narrow import fitted, narrowest
-from aggmc_beam.native import compiled
-from aggmc_beam.panelsums import Map
+from aggmc_beam.beam.former.narrow import fitted, narrowest
+from aggmc_beam.beam.former.threads import Map
 
 #: Without compiled loops, up to so many columns are made compact as they are copied.
 NARROW = 32
@@ -37,9 +36,9 @@ def side_by_side(frame: pl.DataFrame, columns: list[str], over: Map = map) -> np
     are_whole = all(_is_whole(column) for column in found)
     if not are_whole and not all(column.dtype.is_numeric() and not column.null_count() for column in found):
         return found.to_numpy()
-    if compiled is not None or not are_whole:
+    if not are_whole:
         # Column by column, as they are summed.
-        blocks = [
+        blocks: Any = [
             [(np.s_[i, start : start + len(part)], part)]
             for i, column in enumerate(found)
             for start, part in _parts(_arrays(column), PIECE)

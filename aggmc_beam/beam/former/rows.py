@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -13,10 +12,10 @@ import numpy as np
 import polars as pl
 
 from aggmc_beam.beam.former.assemble import Places, Records
+from aggmc_beam.beam.former.narrow import compact
 from aggmc_beam.beam.former.sources import Source
 from aggmc_beam.beam.former.survey import Table, batches
 from aggmc_beam.beam.former.tidy import KEY
-from aggmc_beam.narrow import compact
 
 #: Input of at most this many values, or bytes of text, is read once and kept.
 FEW_VALUES, FEW_BYTES = 1 << 26, 1 << 28
@@ -28,16 +27,13 @@ def gathered(
     sources: list[Source],
     columns: int,
     frame: Callable[[], pl.LazyFrame],
-    guessed: Callable[[], pl.DataFrame],
 ) -> Table:
-    """The rows of sources themselves where they are few, so that their files are read only once; as `guessed`
-    unless that is an error. Else the frame that reads them."""
+    """The rows of sources themselves where they are few, so that their files are read only once.
+    Else the frame that reads them."""
     text = sum(os.path.getsize(s.name) for s in sources if s.format in ("csv", "jsonl"))
     rows = sum(s.height for s in sources if s.format in ("parquet", "frame"))
     if rows * columns > FEW_VALUES or text > FEW_BYTES:
         return frame()
-    with suppress(pl.exceptions.PolarsError):
-        return guessed()
     return frame().collect()
 
 

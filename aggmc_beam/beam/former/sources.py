@@ -5,22 +5,15 @@ from __future__ import annotations
 import csv
 import glob
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from aggmc_beam.beam.former import arrowlists, jsonlines, plainjson, plaintext
-from aggmc_beam.beam.former.arrowlists import is_for_lists
-from aggmc_beam.beam.former.footer import LARGE, NotArrow
-from aggmc_beam.beam.former.plaintext import NotPlain, Template
+from aggmc_beam.beam.former import jsonlines
 from aggmc_beam.errors import InputError
-from aggmc_beam.native import compiled
-from aggmc_beam.records import Schema
 
 #: Columns that sources add: the row's number and whether it could not be taken apart into fields.
 ROW, BROKEN = "__row", "__broken"
@@ -29,9 +22,6 @@ _FORMATS = {
     ".csv": "csv", ".tsv": "csv", ".txt": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
     ".parquet": "parquet", ".pq": "parquet",
 }  # fmt: skip
-
-#: The rows of a file, as columns of some types.
-Quick = Callable[[str, Mapping[str, Any]], Iterator[pl.DataFrame]]
 
 
 @dataclass(frozen=True)
@@ -43,8 +33,6 @@ class Source:
     format: str
     columns: dict[str, Any]
     separator: str = ","
-    quick: Quick | None = None
-    """Reads columns of some types, or raises an error of Polars if the rows are not such as it can read."""
     frame: pl.LazyFrame | None = field(default=None, compare=False)
 
     @property
@@ -52,40 +40,8 @@ class Source:
         """How many rows there are; of text, they would have to be read."""
         return int(self.scan([]).select(pl.len()).collect().item())
 
-    def guessed(self, schema: Schema) -> Source:
-        """The same in a way that is quicker to read, and an error of Polars if the rows are not as they look
-        at first: such as text with numbers that are not whole."""
-        with suppress(NotPlain, NotArrow):
-            if self.format == "csv" and compiled is not None:
-                template = Template.of_csv(self.name, list(self.columns), schema.columns, self.separator)
-                return self._in_numbers(template, plaintext.frames)
-            if self.format == "jsonl" and not schema.clock.stamps:
-                template = Template.of_json(self.name)
-                return self._in_numbers(template, plainjson.frames if compiled is None else plaintext.frames)
-            if self.format == "parquet" and schema.state is None and isinstance(schema.counts, str):
-                return self._in_arrays(schema.counts, schema)
-        if self.format == "csv":
-            whole = {name: pl.Int64 for name in schema.numbers if name in self.columns}
-            return replace(self, columns={**self.columns, **whole})
-        return self
-
-    def _in_arrays(self, counts: str, schema: Schema) -> Source:
-        """The same, whose lists of counts are read by Arrow; `NotArrow` if these are none for it."""
-        kinds = {c: self.columns[c] for c in schema.columns if c in self.columns}
-        if not is_for_lists(kinds) or os.path.getsize(self.name) <= LARGE:
-            raise NotArrow("Polars is as quick")
-        arrays = arrowlists.kind_of(self.name, counts, len(schema.states))
-        return replace(self, columns={**self.columns, counts: arrays}, quick=arrowlists.frames)
-
-    def _in_numbers(self, template: Template, read: Callable[..., Iterator[pl.DataFrame]]) -> Source:
-        """The same, all of whose lines are taken for such as the template tells."""
-        kinds = {name: column.kind for name, column in template.columns.items()}
-        return replace(self, columns={**self.columns, **kinds}, quick=partial(read, template))
-
     def scan(self, columns: Sequence[str]) -> pl.LazyFrame:
         """These columns, the row's number as a reader of the file counts, and `BROKEN`."""
-        if self.quick is not None:
-            return self._scan_quick({c: self.columns[c] for c in columns}, self.quick)
         if self.format == "jsonl":
             lists = frozenset(c for c in columns if isinstance(self.columns.get(c), pl.List))
             return jsonlines.scan(Path(self.name), lists, list(columns), ROW, BROKEN)
@@ -96,16 +52,6 @@ class Source:
         else:
             frame = pl.scan_parquet(self.name, glob=False, row_index_name=ROW, row_index_offset=1)
         return frame.select(*columns, ROW, pl.lit(False).alias(BROKEN))
-
-    def _scan_quick(self, kinds: dict[str, Any], quick: Quick) -> pl.LazyFrame:
-        def frames(part: dict[str, Any]) -> Iterator[pl.DataFrame]:
-            number = 2 if self.format == "csv" else 1
-            for frame in quick(self.name, part or kinds):
-                rows = pl.int_range(number, number + pl.len(), dtype=pl.UInt32)
-                yield frame.with_columns(rows.alias(ROW), pl.lit(False).alias(BROKEN))
-                number += frame.height
-
-        return jsonlines.as_source(frames, kinds, {**kinds, ROW: pl.UInt32, BROKEN: pl.Boolean})
 
     def _scan_csv(self, columns: Sequence[str]) -> pl.LazyFrame:
         # A column more than the header has, so that rows with too many fields are noticed.

@@ -9,9 +9,9 @@ import numpy as np
 import polars as pl
 
 from aggmc_beam.beam.former.keys import Group, Keys
+from aggmc_beam.beam.former.stretches import Steps, limits_of
 from aggmc_beam.beam.former.tidy import KEY, TIME, group_columns, placed, readable
 from aggmc_beam.records import Schema
-from aggmc_beam.stretches import Steps, limits_of
 
 #: Rows that are read at once; also a bound on memory.
 BATCH = 100_000

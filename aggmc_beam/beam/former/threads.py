@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from threading import Thread
-from typing import Any
+from typing import Any, TypeAlias
 
 from aggmc_beam.blas import one_blas_thread
-from aggmc_beam.panelsums import Map
+
+#: A map, which may run its calls at once.
+Map: TypeAlias = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 
 def cores() -> int:

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from aggmc_beam.native import compiled
-
 #: Values that are looked at and written while they are in a core's cache.
 CACHED = 1 << 16
 
@@ -38,9 +36,6 @@ def fitted(values: np.ndarray, out: np.ndarray) -> bool:
     >>> fitted(np.array([7, -8]), out), out.tolist(), fitted(np.array([7, 40_000]), out)
     (True, [7, -8], False)
     """
-    packed = values.flags.c_contiguous and out.flags.c_contiguous
-    if compiled is not None and packed and values.dtype.kind == "i":
-        return compiled.narrow(values.reshape(-1), out.reshape(-1))
     limits = np.iinfo(out.dtype)
     if values.size and (values.min() < limits.min or values.max() > limits.max):
         return False

@@ -6,11 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from aggmc_beam.native import compiled
-
-#: Stretches for which there is room at first.
-FEW = 1 << 12
-
 
 def heads_of(numbers: np.ndarray) -> np.ndarray | None:
     """Where each stretch of equal numbers begins; None if these have fewer than two numbers on average, or
@@ -19,16 +14,6 @@ def heads_of(numbers: np.ndarray) -> np.ndarray | None:
     >>> heads_of(np.array([7, 7, 5, 5, 5, 7])).tolist(), heads_of(np.array([7, 5, 7]))
     ([0, 2, 5], None)
     """
-    if compiled is not None and numbers.dtype.kind == "i" and numbers.flags.c_contiguous and len(numbers):
-        most = (len(numbers) - 1) // 2 + 1
-        for room in (min(FEW, most), most):
-            heads = np.empty(room, np.int64)
-            found = compiled.heads(numbers, heads)
-            if found >= 0:
-                return heads[:found].copy()
-            if heads[-1] < 2 * (room - 1):
-                break
-        return None
     changed = numbers[1:] != numbers[:-1]
     if 2 * np.count_nonzero(changed) > len(changed):
         return None
@@ -62,8 +47,6 @@ class Steps(NamedTuple):
         """
         time = np.ascontiguousarray(time, np.int64)
         first, last = np.empty_like(heads), np.empty_like(heads)
-        if compiled is not None and len(heads):
-            return cls(first, last, *compiled.bounds(time, heads, first, last))
         if not len(heads):
             return cls(first, last, 0, 0)
         back, level = time[1:] < time[:-1], time[1:] == time[:-1]
