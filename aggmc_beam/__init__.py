@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from aggmc_beam.chain import Cycle, Parametric, Window
+    from aggmc_beam.diagnose import diagnose
     from aggmc_beam.errors import InputError
     from aggmc_beam.estimation import estimate
     from aggmc_beam.estimators.constraints import Constraints
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         Laplace,
         Linear,
         Noise,
+        Panel,
         PerStep,
         Poisson,
     )
@@ -47,11 +49,13 @@ __all__ = [
     "Laplace",
     "Linear",
     "Noise",
+    "Panel",
     "Parametric",
     "PerStep",
     "Poisson",
     "Sums",
     "Window",
+    "diagnose",
     "equality",
     "estimate",
     "simulate",
@@ -65,6 +69,7 @@ _HOMES = {
     "Cycle": "chain",
     "Estimate": "result",
     "Estimates": "result",
+    "diagnose": "diagnose",
     "InputError": "errors",
     "Parametric": "chain",
     "Window": "chain",

@@ -18,7 +18,7 @@ from aggmc_beam.estimators.choice import (
     auto_choice,
     stationary_choice,
 )
-from aggmc_beam.estimators.conditional import FEW_GROUPS, PairSums
+from aggmc_beam.estimators.conditional import FEW_GROUPS, PairSums, Step
 from aggmc_beam.estimators.curvature import gmm_error
 from aggmc_beam.estimators.dispersion import dispersion, in_units, steps_in_units
 from aggmc_beam.estimators.drift import drift_fit
@@ -32,7 +32,7 @@ from aggmc_beam.intervals import Parts, Sources, Uncertainty, disagreeing, uncer
 from aggmc_beam.latent import Latent
 from aggmc_beam.moments import Moments, add_moments
 from aggmc_beam.profile import LEFT1, Profile, add_profiles
-from aggmc_beam.scores import held_out
+from aggmc_beam.scores import held_out, scores_of
 from aggmc_beam.stepwise import StepSums, one_step, step_sums
 
 if TYPE_CHECKING:
@@ -43,6 +43,10 @@ if TYPE_CHECKING:
 DEGREES = (3, 5, 8)
 #: Groups from which some are left out for scores.
 FOLDS = 5
+#: Parts of which each is left out of an estimate that is made anew.
+REFITS = 3
+#: Dispersion of a few series from which they must predict better than identity to tell anything.
+SHOCKED = 3.0
 #: Up to this many states the sampling error of gmm is that of its own curvature, whose cost is that of S^6.
 CURVATURE_STATES = 25
 #: Estimators that are fitted anew for few groups only.
@@ -308,6 +312,18 @@ class Data:
             return gmm_error(in_units(view.x, choice.units), choice.P, choice.lag0, rules)
         return self.jackknifed("mom") if x.V is None else None
 
+    def is_shocked(self, point: Point, scores: Mapping[str, Any]) -> bool:
+        """Whether a few series move far more than independent movers, and in a way that no matrix predicts.
+
+        Then what moves many at once (a recession, a season) cannot be told from moves of individuals: there
+        are no other realizations that it did not move.
+        """
+        view, sums = point.view, point.sums
+        if view is None or view.dispersion is None or view.dispersion.factor < SHOCKED:
+            return False
+        several = sums is not None and sums.pairs >= FEW_REALIZATIONS * sums.steps
+        return not several and "worse" in scores
+
     def jackknifed(self, name: str) -> np.ndarray:
         """The jackknife of an estimator without constraints."""
         parts, keep = list(self.parts.values()), self.seen.anywhere
@@ -358,7 +374,28 @@ class Data:
         step = found.step
         if step is None or step.sums.groups < FOLDS:
             return {"why": f"{self.groups} groups are too few to leave some out"}
-        return held_out(step, np.nan_to_num(P[np.ix_(self.seen.anywhere, self.seen.anywhere)]), freedom)
+        found_scores = held_out(
+            step, np.nan_to_num(P[np.ix_(self.seen.anywhere, self.seen.anywhere)]), freedom
+        )
+        if "worse" in found_scores and not self.fit.chain.centred:
+            # That would be said aloud, so it is made sure by estimates that are made anew.
+            return found_scores | self._refitted(step)
+        return found_scores
+
+    def _refitted(self, step: Step) -> dict[str, Any]:
+        """Scores of estimates from some groups on the others."""
+        used = [r for r, m in self.parts.items() if m.pairs > 0]
+        keep = np.ix_(self.seen.anywhere, self.seen.anywhere)
+
+        def without(fold: np.ndarray) -> np.ndarray:
+            names = {r for r, out in zip(used, fold, strict=True) if out}
+            kept = {r: m for r, m in self.parts.items() if r not in names}
+            return np.nan_to_num(Data(self.fit, kept, self.profiles).point().P[keep])
+
+        try:
+            return scores_of(step.sums, without, REFITS)
+        except InputError as error:
+            return {"why": str(error)}
 
     def guarded(self, P: np.ndarray, rare: np.ndarray) -> np.ndarray:
         """The simplex estimate with naive rows for states too rare to have one of their own.

@@ -66,7 +66,7 @@ def resolved_size(x: Latent) -> float:
 
 def _plain(x: Latent, resolved: Resolved) -> Iterator[Check]:
     N = resolved.population
-    if not str(resolved.note.get("method", "")).startswith("given") and N < 2:
+    if N < 2:
         text = f"the counts of a step add up to {N:.4g}: these look like shares, but counts are needed"
         yield Check("shares", N, np.nan, np.inf, 0.0, False, text)
     elif abs(N - 100) < 1e-6 and x.has_fractions:

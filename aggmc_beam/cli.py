@@ -1,4 +1,4 @@
-"""The command line: `aggmc run`, `check`, `simulate`, `report` and `moments`.
+"""The command line: `aggmc run`, `check`, `diagnose`, `simulate`, `report` and `moments`.
 
 Exit codes: 0 done, 1 the work failed, 2 the command or the config is wrong.
 """
@@ -110,6 +110,7 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(metavar="COMMAND", required=True)
     _add_run(commands)
     _add_check(commands)
+    _add_diagnose(commands)
     _add_simulate(commands)
     _add_report(commands)
     _add_moments(commands)
@@ -177,6 +178,21 @@ def _add_check(commands: Any) -> None:
         "  aggmc check configs/census_batch.yaml\n",
     )
     _add_config(made)
+
+
+def _add_diagnose(commands: Any) -> None:
+    made = _command(
+        commands,
+        "diagnose",
+        "diagnose",
+        "tell what the counts can tell of moves, and what breaks the model",
+        "  aggmc diagnose configs/quickstart.yaml\n  aggmc diagnose day.yaml --precision 0.02 --json\n",
+    )
+    _add_config(made)
+    made.add_argument(
+        "--precision", type=float, default=0.05, help="half width of intervals that is wanted (0.05)"
+    )
+    made.add_argument("--json", action="store_true", help="one object a group instead of text")
 
 
 def _add_simulate(commands: Any) -> None:

@@ -16,11 +16,12 @@ from aggmc_beam.config import Config, load_config, read_config
 from aggmc_beam.config.reader import read_yaml
 from aggmc_beam.config.special import NoiseKind
 from aggmc_beam.errors import InputError
+from aggmc_beam.estimate_groups import group_sums
 from aggmc_beam.fitting import Settings
 from aggmc_beam.ledger import Ledger
 from aggmc_beam.local import check as checking
 from aggmc_beam.local import output, simulated
-from aggmc_beam.local.engine import Plan, check_local, estimate_state, listed, run_plan
+from aggmc_beam.local.engine import Plan, Summing, check_local, estimate_state, listed, no_progress, run_plan
 from aggmc_beam.logs import LOGGER
 from aggmc_beam.noise import Noise, noise_from_dict
 from aggmc_beam.noise.description import _MODELS
@@ -164,6 +165,27 @@ def check(options: argparse.Namespace) -> None:
         raise UsageError(str(error)) from error
     say(f"{options.config} is valid. A run would")
     say("\n".join(f"  {line}" for line in lines))
+
+
+def diagnose(options: argparse.Namespace) -> None:
+    from aggmc_beam.diagnose import diagnose_sums
+
+    config, _ = _config(options)
+    plan = _open(config)
+    state = plan.state()
+    Summing(plan, state, no_progress).sum()
+    for group, name in enumerate(state.groups):
+        try:
+            found = diagnose_sums(*group_sums(state, group, plan.settings), options.precision)
+        except InputError as error:
+            say(f"{visible(', '.join(name))}: {error}" if name else f"{error}")
+            continue
+        if options.json:
+            labels = dict(zip(plan.spec.group_by, name, strict=True)) if name else None
+            print(json.dumps({"group": labels, **found.to_dict()}, allow_nan=False))
+        else:
+            say(f"\n{visible(', '.join(name))}:" if name else "")
+            say(found)
 
 
 def simulate(options: argparse.Namespace) -> None:

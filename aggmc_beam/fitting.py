@@ -133,7 +133,9 @@ class Fit:
         diagnostics: dict[str, Any] = dict(point.diagnostics)
         if errors:
             found, share_error = data.uncertainty(point), data.share_error()
-            diagnostics["scores"] = data.scores(point.P, found)
+            diagnostics["scores"] = scores = data.scores(point.P, found)
+            if data.is_shocked(point, scores):
+                found = found.nothing_known()
         P = data.guarded(point.P, data.x.mu < RARE * share_error)
         return self._assemble(data, P, found, share_error, point, cell, diagnostics)
 

@@ -13,7 +13,7 @@ The last two count only as far as they exceed what chance does; where the model 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from aggmc_beam.spread import Spread, excess, scattered
 LEVEL = 0.01
 #: What would change a row by more than this many times its rate of leaving leaves nothing of it.
 UNLIKE = 1.0
+#: Most that the variance is multiplied by where sources contradict each other: beyond that it is the other
+#: parts that say how far they are apart.
+MOST_INFLATED = 4.0
 #: Directions of composition along which realizations are halved.
 AXES = 4
 #: Parts of the range of time that the middles of groups must differ by to be halved along it.
@@ -99,6 +102,12 @@ class Uncertainty:
     def unknown(cls, S: int) -> Uncertainty:
         return cls(Parts.of_sampling(np.full((S, S), np.nan)))
 
+    def nothing_known(self) -> Uncertainty:
+        """Of any row."""
+        rows = np.ones(len(self.parts.sampling), bool)
+        unknown = np.where(np.isnan(self.parts.sampling), np.nan, 1.0)
+        return replace(self, parts=replace(self.parts, disagreement=unknown), contradicted=rows)
+
     @property
     def contradiction(self) -> float:
         return max(self.tests.values(), default=0.0)
@@ -120,16 +129,17 @@ def uncertainty(
     own = step.error if own is None else own
     if sources.whole.groups < FEW_GROUPS:
         return Uncertainty(Parts.of_sampling(own), {}, step)
-    none = np.zeros_like(P)
-    tests, squares = {"conditional mean": _excess(step)}, []
-    standing = "conditional mean", step
-    disagreement = np.abs(step.whole) * np.sqrt(_weight(tests["conditional mean"]))
+    tests, squares, standing = {"conditional mean": _excess(step)}, [], step
+    found = tests["conditional mean"]
     if sources.within is not None and sources.means is not None:
-        within, means = (Step(s, P, units, held) for s in (sources.within, sources.means))
-        tests |= {"within": _excess(within), "means": _excess(means)}
-        weight = _weight(max(tests["within"], tests["means"]))
-        squares.append(weight * ((means.whole - within.whole) / 2) ** 2)
-        standing = "within", within  # what such an estimate stands on; the means may move by other causes
+        # Such an estimate stands on the movement within; the means may move by other causes.
+        standing, means = (Step(s, P, units, held) for s in (sources.within, sources.means))
+        found = tests["within"] = _excess(standing)
+        tests["means"] = _excess(means)
+        weight = _weight(max(tests.values()))
+        squares.append(weight * ((means.whole - standing.whole) / 2) ** 2)
+    disagreement = np.abs(step.whole) * np.sqrt(_weight(tests["conditional mean"]))
+    lost = _contradicted(standing) if found > 1 else np.zeros(len(P), bool)
     share = sources.whole.share
     about = step.scores - share[:, None, None] * step.scores.sum(0)
     halves = list(sources.halves())
@@ -140,12 +150,12 @@ def uncertainty(
         squares.append(
             _weight(found) * np.tensordot(signs, step.parts - share[:, None, None] * step.whole, 1) ** 2
         )
-    differences = np.sqrt(np.mean(squares, 0)) if squares else none
+    differences = np.sqrt(np.mean(squares, 0)) if squares else np.zeros_like(P)
     sampling, strongest = own, max(tests.values())
     if strongest > 1:  # what contradicts itself is known less well than its scatter says
-        weight, wide = _weight(strongest), Step(sources.whole, P, units, held, strongest).error
+        weight = _weight(strongest)
+        wide = Step(sources.whole, P, units, held, min(strongest, MOST_INFLATED)).error
         sampling = np.sqrt((1 - weight) * own**2 + weight * np.maximum(own, wide) ** 2)
-    lost = _contradicted(standing[1]) if tests[standing[0]] > 1 else np.zeros(len(P), bool)
     disagreement[lost] = 1.0  # any probability
     return Uncertainty(Parts(sampling, differences, disagreement), tests, step, lost)
 

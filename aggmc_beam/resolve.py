@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from aggmc_beam.errors import InputError
 from aggmc_beam.moments import Moments
-from aggmc_beam.noise import Binomial, Exact, Laplace, Noise
+from aggmc_beam.noise import Binomial, Exact, Laplace, Noise, Panel
 from aggmc_beam.population import binomial_from_summary, exact_population, sigma_from_totals
 
 
@@ -82,6 +82,11 @@ def resolve(noise: Noise, population: float | str, weighted: bool, moments: Mome
         return _resolve_noise(noise, population, mean, variance, moments)
     if population != "estimate":
         N = float(population)
+        if isinstance(noise, Panel) and abs(mean - N) > 1e-6 * N:
+            raise InputError(
+                f"a panel counts its own members, who are {mean:,.6g} by the counts, not {N:,.6g}; leave the "
+                "population out, or give the size of the panel"
+            )
         return Resolved(noise, N, N, 0.0, {"method": "given"})
     if isinstance(noise, Exact):
         N = exact_population(mean, max(variance, 0.0))

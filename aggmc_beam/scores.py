@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from aggmc_beam.estimators.conditional import Step
+from aggmc_beam.estimators.conditional import PairSums, Step
 from aggmc_beam.estimators.simplex import project_rows
 from aggmc_beam.spread import scattered
 
@@ -20,30 +21,38 @@ def held_out(step: Step, P: np.ndarray, freedom: float = 1.0) -> dict[str, Any]:
     Without a fold P is, to first order, what the fold's contributions to the step towards least squares
     leave of it, times `freedom`.
     """
-    sums, S = step.sums, len(P)
-    folds = np.arange(sums.groups) % min(FOLDS, sums.groups)
+    sums = step.sums
     inside = project_rows(P)
     clipped = np.abs(inside - P).max() < 1e-9  # an estimate that keeps to probabilities
+
+    def without(fold: np.ndarray) -> np.ndarray:
+        moved = (step.parts[fold] - sums.share[fold, None, None] * step.whole).sum(0)
+        rest = P - freedom * moved / (1 - sums.share[fold].sum())
+        return project_rows(rest) if clipped else rest
+
+    return scores_of(sums, without, FOLDS)
+
+
+def scores_of(sums: PairSums, without: Callable[[np.ndarray], np.ndarray], number: int) -> dict[str, Any]:
+    """Errors on each fold of the groups, marked in a mask [G], by the estimate without it; the same of identity
+    and naive. `worse`: by how many standard errors one of these is better, if it is."""
+    S, pairs = sums.states, sums.pairs.sum()
+    folds = np.arange(sums.groups) % min(number, sums.groups)
     losses = np.zeros((sums.groups, 3))
-    pairs = sums.pairs.sum()
-    for fold in np.unique(folds):
-        out = folds == fold
-        rest = sums.share[~out] @ sums.left[~out] / sums.share[~out].sum()
-        naive = np.tile(rest / rest.sum(), (S, 1))
-        moved = (step.parts[out] - sums.share[out, None, None] * step.whole).sum(0)
-        without = P - freedom * moved / (1 - sums.share[out].sum())
-        without = project_rows(without) if clipped else without
-        for place, Q in enumerate((without, np.eye(S), naive)):
-            losses[out, place] = prediction_loss(sums.gram[out] - sums.noise[out], sums.cross[out], Q) / pairs
+    for number in np.unique(folds):
+        fold = folds == number
+        mean = sums.share[~fold] @ sums.left[~fold]
+        naive = np.tile(mean / mean.sum(), (S, 1))
+        for place, P in enumerate((without(fold), np.eye(S), naive)):
+            gram = sums.gram[fold] - sums.noise[fold]
+            losses[fold, place] = prediction_loss(gram, sums.cross[fold], P) / pairs
     # What is common to all predictions: the variance of what is predicted, the noise taken out.
-    common = sums.arrivals / pairs
-    total = losses.sum(0) + common
+    total = losses.sum(0) + sums.arrivals / pairs
     found: dict[str, Any] = dict(zip(("estimate", "identity", "naive"), map(float, total), strict=True))
-    better = 1 + int(total[1:].argmin())
-    gap = losses[:, 0] - losses[:, better]
+    gap = losses[:, 0] - losses[:, 1 + int(total[1:].argmin())]
     error = float(np.sqrt((scattered(gap, sums.share) ** 2).sum()))
-    if gap.sum() > 0 and error > 0:
-        found["worse"] = float(gap.sum()) / error
+    if gap.sum() > 0:
+        found["worse"] = float(gap.sum()) / max(error, 1e-300)
     return found
 
 

@@ -125,6 +125,9 @@ class Step:
         #: Columns turn moments into uncorrelated ones: root' gram root = I.
         root = vectors[:, kept] / np.sqrt(values[kept]) / size[:, None]
         signal = root.T @ (total - sums.noise.sum(0))  # [r, S]
+        # The part of each direction that is signal, against its sampling error.
+        reliable = np.linalg.eigvalsh(signal @ root)
+        self.rank = int((reliable > 3 / np.sqrt(max(sums.pairs.sum(), 1.0))).sum())
         residual = root.T @ sums.residual(P)  # [G, r, S]
         moving = dispersion * (mu @ (P * (1 - P)))
         s = np.maximum(moving + np.diag(V) + np.einsum("ij,ik,kj->j", P, V, P), 1e-12)

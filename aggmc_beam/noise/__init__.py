@@ -8,7 +8,7 @@ A count that was suppressed (say, published as 0 because it was below a threshol
 these models. Negative and fractional counts are normal under additive noise: do not clip them.
 """
 
-from aggmc_beam.noise.additive import DiscreteGaussian, DiscreteLaplace, Exact, Gaussian, Laplace
+from aggmc_beam.noise.additive import DiscreteGaussian, DiscreteLaplace, Exact, Gaussian, Laplace, Panel
 from aggmc_beam.noise.description import noise_from_dict
 from aggmc_beam.noise.linear import Linear
 from aggmc_beam.noise.model import Noise
@@ -25,6 +25,7 @@ __all__ = [
     "Laplace",
     "Linear",
     "Noise",
+    "Panel",
     "PerStep",
     "Poisson",
     "noise_from_dict",

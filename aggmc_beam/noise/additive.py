@@ -61,6 +61,22 @@ class Exact(Additive):
 
 
 @dataclass(frozen=True)
+class Panel(Exact):
+    """The same individuals are seen at every step, a panel of devices say: exact counts of its members.
+
+    Whether the panel is half of all is no noise: its members are followed, not drawn anew at each step, as
+    `Binomial` says. The population is the size of the panel, which its totals tell.
+
+    >>> import aggmc_beam as am
+    >>> y, _ = am.simulate([[0.9, 0.1], [0.3, 0.7]], population=80, steps=500, seed=1)
+    >>> am.estimate(y, noise=am.Panel()).population
+    80.0
+    """
+
+    name: ClassVar[str] = "panel"
+
+
+@dataclass(frozen=True)
 class Gaussian(Additive):
     """y_i = n_i + N(0, sigma^2), independent between states; `sigma` >= 0 or "estimate".
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aggmc_beam.errors import InputError, nearest
-from aggmc_beam.noise.additive import DiscreteGaussian, DiscreteLaplace, Exact, Gaussian, Laplace
+from aggmc_beam.noise.additive import DiscreteGaussian, DiscreteLaplace, Exact, Gaussian, Laplace, Panel
 from aggmc_beam.noise.linear import Linear
 from aggmc_beam.noise.model import Noise
 from aggmc_beam.noise.sightings import Binomial, Detection, Poisson
@@ -17,6 +17,7 @@ from aggmc_beam.noise.steps import PerStep
 _EITHER = ("epsilon", "delta", "rho", "sensitivity")
 _MODELS: dict[str, tuple[Any, tuple[str, ...], tuple[str, ...]]] = {
     "exact": (Exact, (), ()),
+    "panel": (Panel, (), ()),
     "binomial": (Binomial, ("alpha",), ()),
     "detection": (Detection, ("alpha",), ()),
     "poisson": (Poisson, ("alpha",), ()),
