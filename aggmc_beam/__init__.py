@@ -31,12 +31,14 @@ if TYPE_CHECKING:
     from aggmc_beam.result import Estimate, Estimates
     from aggmc_beam.simulation import simulate
     from aggmc_beam.track import Track
+    from aggmc_beam.uses.cross_table import CrossTable, cross_table
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Binomial",
     "Constraints",
+    "CrossTable",
     "Cycle",
     "Detection",
     "Digest",
@@ -56,6 +58,7 @@ __all__ = [
     "Poisson",
     "Track",
     "Window",
+    "cross_table",
     "equality",
     "estimate",
     "simulate",
@@ -66,6 +69,7 @@ __all__ = [
 #: Where the names live that are not those of noise models.
 _HOMES = {
     "Constraints": "estimators.constraints",
+    "CrossTable": "uses.cross_table",
     "Cycle": "chain",
     "Digest": "digest",
     "Estimate": "result",
@@ -75,6 +79,7 @@ _HOMES = {
     "Parametric": "chain",
     "Track": "track",
     "Window": "chain",
+    "cross_table": "uses.cross_table",
     "equality": "hypotheses",
     "estimate": "estimation",
     "simulate": "simulation",
