@@ -36,7 +36,7 @@ def draw(target: MatrixNormal, start: np.ndarray, sweeps: int, burn: int, seed: 
     for sweep in range(sweeps):
         for v, pulled, stiff in moves:
             uniform = rng.random((C, M))
-            for a, other in enumerate(rng.integers(1, C, C).tolist()):
+            for a, other in enumerate((1 + (rng.random(C) * (C - 1)).astype(int)).tolist()):
                 b = (a + other) % C
                 turn = target.precision[:, a] - target.precision[:, b]
                 curve = np.maximum(stiff * (turn[:, a] - turn[:, b]), np.finfo(float).tiny)
