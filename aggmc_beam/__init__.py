@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from aggmc_beam.simulation import simulate
     from aggmc_beam.track import Track
     from aggmc_beam.uses.cross_table import CrossTable, cross_table
+    from aggmc_beam.uses.flows import Flows, flows
 
 __version__ = "0.1.0"
 
@@ -47,6 +48,7 @@ __all__ = [
     "Estimate",
     "Estimates",
     "Exact",
+    "Flows",
     "Gaussian",
     "InputError",
     "Laplace",
@@ -61,6 +63,7 @@ __all__ = [
     "cross_table",
     "equality",
     "estimate",
+    "flows",
     "simulate",
     "stationarity",
     "zero_order",
@@ -74,6 +77,7 @@ _HOMES = {
     "Digest": "digest",
     "Estimate": "result",
     "Estimates": "result",
+    "Flows": "uses.flows",
     "InputError": "errors",
     "Moments": "moments",
     "Parametric": "chain",
@@ -82,6 +86,7 @@ _HOMES = {
     "cross_table": "uses.cross_table",
     "equality": "hypotheses",
     "estimate": "estimation",
+    "flows": "uses.flows",
     "simulate": "simulation",
     "stationarity": "hypotheses",
     "zero_order": "hypotheses",

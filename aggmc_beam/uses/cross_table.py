@@ -24,7 +24,7 @@ class CrossTable:
 
     >>> import aggmc_beam as am
     >>> table = am.cross_table([[9, 1], [1, 9], [5, 5], [8, 2]], [[8, 2], [2, 8], [5, 5], [8, 2]])
-    >>> table.units.sum((1, 2)).tolist(), table.total.shape
+    >>> table.units.sum((1, 2)).round().tolist(), table.total.shape
     ([10.0, 10.0, 10.0, 10.0], (2, 2))
 
     `transition_matrix` [R, C]: the part of row i that went to column c; NaN for a row without members.
