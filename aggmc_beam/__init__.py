@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from aggmc_beam.simulation import simulate
     from aggmc_beam.track import Track
     from aggmc_beam.uses.cross_table import CrossTable, cross_table
+    from aggmc_beam.uses.evaluate import Evaluation, evaluate
     from aggmc_beam.uses.flows import Flows, flows
+    from aggmc_beam.uses.forecast import Forecast
 
 __version__ = "0.1.0"
 
@@ -47,8 +49,10 @@ __all__ = [
     "DiscreteLaplace",
     "Estimate",
     "Estimates",
+    "Evaluation",
     "Exact",
     "Flows",
+    "Forecast",
     "Gaussian",
     "InputError",
     "Laplace",
@@ -63,6 +67,7 @@ __all__ = [
     "cross_table",
     "equality",
     "estimate",
+    "evaluate",
     "flows",
     "simulate",
     "stationarity",
@@ -77,7 +82,9 @@ _HOMES = {
     "Digest": "digest",
     "Estimate": "result",
     "Estimates": "result",
+    "Evaluation": "uses.evaluate",
     "Flows": "uses.flows",
+    "Forecast": "uses.forecast",
     "InputError": "errors",
     "Moments": "moments",
     "Parametric": "chain",
@@ -86,6 +93,7 @@ _HOMES = {
     "cross_table": "uses.cross_table",
     "equality": "hypotheses",
     "estimate": "estimation",
+    "evaluate": "uses.evaluate",
     "flows": "uses.flows",
     "simulate": "simulation",
     "stationarity": "hypotheses",

@@ -46,20 +46,8 @@ def smooth(y: np.ndarray, matrices: np.ndarray, noise: Noise, dispersion: float)
     K, T, S = y.shape
     if isinstance(noise, Exact) and not np.isnan(y).any():
         return LatentCounts(y.copy(), np.zeros((K, T, S, S)), np.zeros((K, T - 1, S, S)))
-    x = unmixed(y, noise)
-    level = np.nanmean(x, 1)
-    level = np.maximum(level, 1e-3 * np.maximum(level.sum(1, keepdims=True), 1.0))
-    mean, spread = np.empty((K, T, S)), np.empty((K, T, S, S))
-    ahead, wide = np.empty((K, T, S)), np.empty((K, T, S, S))
-    m, C = level, _prior(x, level, noise)
-    for t in range(T):
-        if t:
-            P = matrices[:, t - 1]
-            C = _turned(P.swapaxes(-1, -2), C) + dispersion * chance(m, P)
-            m = np.einsum("ki,kij->kj", m, np.broadcast_to(P, (K, S, S)))
-        ahead[:, t], wide[:, t] = m, C
-        m, C = _update(y[:, t], m, C, noise, t)
-        mean[:, t], spread[:, t] = m, C
+    found = run_filter(y, matrices, noise, dispersion)
+    mean, spread, ahead, wide = found.mean, found.covariance, found.ahead, found.wide
     cross = np.zeros((K, T - 1, S, S))
     for t in range(T - 2, -1, -1):
         forward = spread[:, t] @ np.broadcast_to(matrices[:, t], (K, S, S))
@@ -70,15 +58,37 @@ def smooth(y: np.ndarray, matrices: np.ndarray, noise: Noise, dispersion: float)
     return LatentCounts(mean, spread, cross)
 
 
-def filtered(
-    y: np.ndarray, matrices: np.ndarray, noise: Noise, dispersion: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Mean [K, S] and covariance [K, S, S] of the last step's true counts."""
-    found = smooth(y, matrices, noise, dispersion)
-    return found.mean[:, -1], found.covariance[:, -1]
+@dataclass(frozen=True, eq=False)
+class Filtered:
+    """True counts [K, T, S] given the records so far, and (`ahead`, `wide`) given those before."""
+
+    mean: np.ndarray
+    covariance: np.ndarray
+    ahead: np.ndarray
+    wide: np.ndarray
 
 
-def _prior(x: np.ndarray, level: np.ndarray, noise: Noise) -> np.ndarray:
+def run_filter(y: np.ndarray, matrices: np.ndarray, noise: Noise, dispersion: float) -> Filtered:
+    """The forward half of `smooth`."""
+    K, T, S = y.shape
+    x = unmixed(y, noise)
+    level = np.nanmean(x, 1)
+    level = np.maximum(level, 1e-3 * np.maximum(level.sum(1, keepdims=True), 1.0))
+    mean, spread = np.empty((K, T, S)), np.empty((K, T, S, S))
+    ahead, wide = np.empty((K, T, S)), np.empty((K, T, S, S))
+    m, C = level, _prior(x, level)
+    for t in range(T):
+        if t:
+            P = matrices[:, t - 1]
+            C = _turned(P.swapaxes(-1, -2), C) + dispersion * chance(m, P)
+            m = np.einsum("ki,kij->kj", m, np.broadcast_to(P, (K, S, S)))
+        ahead[:, t], wide[:, t] = m, C
+        m, C = _update(y[:, t], m, C, noise, t)
+        mean[:, t], spread[:, t] = m, C
+    return Filtered(mean, spread, ahead, wide)
+
+
+def _prior(x: np.ndarray, level: np.ndarray) -> np.ndarray:
     """Before any record: shares may be off by what they vary over all steps, the total by its noise."""
     _K, T, S = x.shape
     N = level.sum(1)

@@ -14,12 +14,17 @@ from aggmc_beam.result import Estimate, Estimates
 
 @dataclass(frozen=True, eq=False)
 class Transitions:
-    """`matrices` and `errors` [C, S, S] of cells; `at` tells the cell of the pair that starts at a step."""
+    """`matrices` and `errors` [C, S, S] and `shares` [C, S] of cells; `at` tells which cell a step belongs to.
+
+    Steps beyond those of a chain with a matrix per step start again from the first, as phases of a cycle do.
+    """
 
     matrices: np.ndarray
     errors: np.ndarray
+    shares: np.ndarray
     cells: tuple[int, ...]
     kind: str
+    period: int
     states: tuple[str, ...]
     noise: Noise
     population: float
@@ -35,16 +40,28 @@ class Transitions:
             items, cells, kind = _cells(estimate)
         else:
             raise InputError(f"an Estimate or Estimates is needed, not {type(estimate).__name__}")
-        first = items[0]
+        first, period = items[0], 1
+        if kind == "cycle":
+            period = max([*cells, *estimate.skipped]) + 1
         P = np.stack([_filled(e) for e in items])
         known = np.stack([np.isfinite(e.transition_matrix) & np.isfinite(e.standard_error) for e in items])
         # What is not known may be anything: the standard deviation of a uniform probability.
         errors = np.where(known, [e.standard_error for e in items], 12**-0.5)
+        shares = np.stack([np.nan_to_num(e.stationary) for e in items])
         noise = first.noise
         if not noise.is_known:
             raise InputError(f"{noise.name} noise still has a parameter to be estimated")
         return cls(
-            P, errors, cells, kind, first.states, noise, first.population, min(e.degrees for e in items)
+            P,
+            errors,
+            shares,
+            cells,
+            kind,
+            period,
+            first.states,
+            noise,
+            first.population,
+            min(e.degrees for e in items),
         )
 
     @property
@@ -61,7 +78,7 @@ class Transitions:
         if self.kind == "window":
             return np.asarray(np.clip(np.searchsorted(cells, time, "right") - 1, 0, len(cells) - 1))
         if self.kind == "cycle":
-            time = time % (cells.max() + 1)
+            time = time % self.period
         place = np.searchsorted(cells, time).clip(max=len(cells) - 1)
         return np.asarray(np.where(cells[place] == time, place, self.pooled))
 
@@ -73,9 +90,7 @@ def _cells(estimates: Estimates) -> tuple[list[Estimate], tuple[int, ...], str]:
     cells = tuple(int(c or 0) for c in estimates.cells)
     if items[0].window is not None:
         return items, cells, "window"
-    # A step has one pair of each realization, a phase of a cycle has several.
-    once = all(e.counts.get("pairs", 0) <= e.counts.get("realizations", 0) for e in items)
-    return [*items, estimates.pooled or items[-1]], cells, "per-step" if once else "cycle"
+    return [*items, estimates.pooled or items[-1]], cells, "cycle"
 
 
 def _filled(estimate: Estimate) -> np.ndarray:
