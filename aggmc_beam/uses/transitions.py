@@ -14,7 +14,7 @@ from aggmc_beam.result import Estimate, Estimates
 
 @dataclass(frozen=True, eq=False)
 class Transitions:
-    """`matrices` and `errors` [C, S, S] and `shares` [C, S] of cells; `at` tells which cell a step belongs to.
+    """`matrices` and `errors` [C, S, S] and `shares` [C, S] of cells; `at` tells the cell of a step.
 
     Steps beyond those of a chain with a matrix per step start again from the first, as phases of a cycle do.
     """
