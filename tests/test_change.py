@@ -69,7 +69,7 @@ def test_means_that_move_are_no_change_of_p():
     for t in range(400):
         for k in range(20):
             n[k, t + 1] = rng.multinomial(n[k, t], P).sum(0)
-    found = change(am.estimate(n, chain=am.Window(40)))
+    found = change(am.estimate(n, chain=am.Window(40), estimator="cls"))
     assert found.p_value > 0.01
 
 

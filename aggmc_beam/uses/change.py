@@ -32,8 +32,8 @@ class Change:
     >>> P, Q = [[0.9, 0.1], [0.3, 0.7]], [[0.6, 0.4], [0.3, 0.7]]
     >>> y, _ = am.simulate([P] * 500 + [Q] * 499, realizations=5, seed=1)
     >>> found = am.change(am.estimate(y, chain=am.Window(100)))
-    >>> found.cell, found.p_value < 0.01, found.difference.round(1).tolist()
-    (500, True, [[-0.3, 0.3], [0.0, 0.0]])
+    >>> found.cell, found.p_value < 0.01, found.difference[0].round(1).tolist()
+    (500, True, [-0.3, 0.3])
     """
 
     states: tuple[str, ...]
@@ -139,7 +139,7 @@ def _whitened(P: np.ndarray, error: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 
 def _scale(z: np.ndarray) -> float:
-    """Variance of z [W, d] from the median size of steps between neighbours, which one change hardly moves."""
+    """Variance of z [W, d] from the median step between neighbours, which one change hardly moves."""
     from scipy.special import chdtri
 
     W, d = z.shape
