@@ -31,19 +31,33 @@ if TYPE_CHECKING:
     from aggmc_beam.result import Estimate, Estimates
     from aggmc_beam.simulation import simulate
     from aggmc_beam.sums.sums import Sums
+    from aggmc_beam.uses.alarms import Alarms, alarms
+    from aggmc_beam.uses.change import Change, change
+    from aggmc_beam.uses.cross_table import CrossTable, cross_table
+    from aggmc_beam.uses.evaluate import Evaluation, evaluate
+    from aggmc_beam.uses.flows import Flows, flows
+    from aggmc_beam.uses.follows import Follows, follows
+    from aggmc_beam.uses.forecast import Forecast
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Alarms",
     "Binomial",
+    "Change",
     "Constraints",
+    "CrossTable",
     "Cycle",
     "Detection",
     "DiscreteGaussian",
     "DiscreteLaplace",
     "Estimate",
     "Estimates",
+    "Evaluation",
     "Exact",
+    "Flows",
+    "Follows",
+    "Forecast",
     "Gaussian",
     "InputError",
     "Laplace",
@@ -55,9 +69,15 @@ __all__ = [
     "Poisson",
     "Sums",
     "Window",
+    "alarms",
+    "change",
+    "cross_table",
     "diagnose",
     "equality",
     "estimate",
+    "evaluate",
+    "flows",
+    "follows",
     "simulate",
     "stationarity",
     "zero_order",
@@ -65,17 +85,30 @@ __all__ = [
 
 #: Where the names live that are not those of noise models.
 _HOMES = {
+    "Alarms": "uses.alarms",
+    "Change": "uses.change",
     "Constraints": "estimators.constraints",
+    "CrossTable": "uses.cross_table",
     "Cycle": "chain",
     "Estimate": "result",
     "Estimates": "result",
     "diagnose": "diagnose",
+    "Evaluation": "uses.evaluate",
+    "Flows": "uses.flows",
+    "Follows": "uses.follows",
+    "Forecast": "uses.forecast",
     "InputError": "errors",
     "Parametric": "chain",
     "Window": "chain",
+    "alarms": "uses.alarms",
+    "change": "uses.change",
+    "cross_table": "uses.cross_table",
     "equality": "hypotheses",
     "estimate": "estimation",
     "Sums": "sums.sums",
+    "evaluate": "uses.evaluate",
+    "flows": "uses.flows",
+    "follows": "uses.follows",
     "simulate": "simulation",
     "stationarity": "hypotheses",
     "zero_order": "hypotheses",

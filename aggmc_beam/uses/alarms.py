@@ -1,0 +1,83 @@
+"""Alarms: steps whose counts are not what the steps before them led to expect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from aggmc_beam.errors import InputError
+from aggmc_beam.observations import check_counts
+from aggmc_beam.uses.forecast import Tracked
+from aggmc_beam.uses.transitions import Transitions, chance
+
+#: Errors before a step with which its own is compared, at most.
+COMPARED = 5000
+
+
+@dataclass(frozen=True, eq=False)
+class Alarms:
+    """For each step of the series: `p_value` [T] of its count given those before it (NaN where too little
+    came before), `raised` [T], and `state` [T], the one that is farthest from its forecast.
+
+    >>> import aggmc_beam as am
+    >>> y, _ = am.simulate([[0.9, 0.1], [0.3, 0.7]], steps=600, population=1000, seed=1)
+    >>> y[0, 500] += [-150, 150]
+    >>> bool(am.alarms(y[0], am.estimate(y[:, :400]), rate=0.005).raised[500])
+    True
+    """
+
+    p_value: np.ndarray
+    raised: np.ndarray
+    state: np.ndarray
+    rate: float
+
+
+def alarms(counts: Any, estimate: Any, *, rate: float = 0.01, time: int = 0) -> Alarms:
+    """Steps that differ more from their one-step forecast than all but a part `rate` of those before.
+
+    counts: [T, S], a series whose first step is number `time`. rate: how many alarms there are in steps
+    where nothing happened. It holds whatever the distribution of errors, as long as it stays the same (the
+    p-value is a rank among the errors so far); an alarm needs at least 1 / rate - 1 steps before it.
+
+    >>> import aggmc_beam as am
+    >>> y, _ = am.simulate([[0.9, 0.1], [0.3, 0.7]], steps=3000, population=1000, seed=1)
+    >>> found = am.alarms(y[0], am.estimate(y), rate=0.05)
+    >>> bool(abs(found.raised[100:].mean() - 0.05) < 0.01)
+    True
+    """
+    y = check_counts(counts)
+    if len(y) != 1:
+        raise InputError(f"alarms take a single series [T, S]; got {len(y)} realizations")
+    if not 0 < rate < 1:
+        raise InputError(f"rate must lie between 0 and 1, such as 0.01; got {rate!r}")
+    chain = Transitions.of(estimate)
+    surprise, state = _surprise(Tracked.of(y[0], chain, time))
+    p = np.full(len(surprise), np.nan)
+    for t in range(1, len(surprise)):
+        if np.isfinite(surprise[t]):
+            past = surprise[max(t - COMPARED, 0) : t]
+            past = past[np.isfinite(past)]
+            # The smallest p-value that rank can give is 1 / (n + 1).
+            if (len(past) + 1) * rate >= 1:
+                p[t] = (1 + (past >= surprise[t]).sum()) / (len(past) + 1)
+    return Alarms(p, p <= rate, state, rate)
+
+
+def _surprise(tracked: Tracked) -> tuple[np.ndarray, np.ndarray]:
+    """(squared error of each step in units of its variance [T], the state that is farthest off [T])."""
+    chain, T = tracked.chain, len(tracked.seen)
+    S = tracked.seen.shape[1]
+    P = chain.matrices[chain.at(tracked.start + np.arange(T - 1))]
+    before = np.maximum(tracked.mean[:-1], 0.0)
+    off = tracked.seen[1:] - np.einsum("ti,tij->tj", before, P)
+    V = chance(before, P) + P.swapaxes(1, 2) @ tracked.covariance[:-1] @ P + tracked.noise[1:]
+    size = np.trace(V, axis1=1, axis2=2)[:, None, None] / S
+    V = V + (1e-3 * size + 1e-12) * np.eye(S)
+    known = np.isfinite(off).all(1)
+    filled = np.where(known[:, None], off, 0.0)
+    squares = np.einsum("ti,ti->t", filled, np.linalg.solve(V, filled[:, :, None])[:, :, 0])
+    far = np.abs(filled) / np.sqrt(np.diagonal(V, axis1=1, axis2=2))
+    found = np.concatenate([[np.nan], np.where(known, squares, np.nan)])
+    return found, np.concatenate([[0], far.argmax(1)])

@@ -1,0 +1,186 @@
+"""Flows: how many moved from each state to each other in every step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from aggmc_beam.errors import InputError
+from aggmc_beam.noise import Exact
+from aggmc_beam.observations import check_counts
+from aggmc_beam.uses.activity import Activity, activity
+from aggmc_beam.uses.bands import count_bands
+from aggmc_beam.uses.latent_counts import LatentCounts, smooth
+from aggmc_beam.uses.margins import fit_margins
+from aggmc_beam.uses.transitions import Transitions, powered
+
+#: A move that P excludes keeps this part of its row: counts may show that it happened.
+FLOOR = 1e-6
+#: Pairs whose variances are found at once.
+BLOCK = 512
+
+
+@dataclass(frozen=True, eq=False)
+class Flows:
+    """`mean` [K, T - 1, S, S]: expected moves from state i to j between step t and the next, which add up to
+    `counts` [K, T, S], the true counts as estimated. `lower` and `upper` hold each flow with probability
+    `level`. `activity` [K, T - 1] is how much moved, 1 being what P says; `dispersion` how many times as
+    much flows vary as those of independent movers.
+
+    >>> import aggmc_beam as am
+    >>> y, _ = am.simulate([[0.9, 0.1], [0.3, 0.7]], steps=50, realizations=4, seed=1)
+    >>> found = am.flows(y, am.estimate(y))
+    >>> bool(np.allclose(found.mean.sum(2), found.counts[:, 1:]))
+    True
+    """
+
+    states: tuple[str, ...]
+    mean: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    counts: np.ndarray
+    activity: np.ndarray
+    dispersion: float
+    level: float
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """Tidy: realization, time, from, to, mean, lower, upper; for a frame or a file."""
+        K, T, S, _ = self.mean.shape
+        parts = (self.mean, self.lower, self.upper)
+        return [
+            {"realization": k, "time": t, "from": self.states[i], "to": self.states[j]}
+            | {n: float(p[k, t, i, j]) for n, p in zip(("mean", "lower", "upper"), parts, strict=True)}
+            for k in range(K)
+            for t in range(T)
+            for i in range(S)
+            for j in range(S)
+        ]
+
+
+def flows(counts: Any, estimate: Any, *, time: int = 0, level: float = 0.95) -> Flows:
+    """How many moved from i to j in each step, given the counts before and after it and P.
+
+    counts: [K, T, S] or [T, S], noisy as those that `estimate` was made of, NaN rows being missing steps.
+    estimate: an `Estimate` or `Estimates`; cells use their own matrix, `time` being the number of the
+    first step.
+
+    Expected flows n_t(i) P(i, j) are scaled by the step's activity and fitted to both margins. Noisy
+    counts are smoothed over time first. Bands carry chance, dispersion, the error of P and of activity, and
+    the noise of the counts (docs/flows.md).
+
+    >>> import aggmc_beam as am
+    >>> y, truth = am.simulate([[0.9, 0.1], [0.3, 0.7]], steps=50, population=1000, seed=1)
+    >>> found = am.flows(y, am.estimate(y))
+    >>> found.mean.shape, y[0, :2].tolist(), found.mean[0, 0].round().tolist()
+    ((1, 49, 2, 2), [[754.0, 246.0], [764.0, 236.0]], [[683.0, 71.0], [81.0, 165.0]])
+    """
+    y = check_counts(counts)
+    chain = Transitions.of(estimate)
+    K, T, S = y.shape
+    if len(chain.states) != S:
+        raise InputError(f"counts have {S} states, the estimate has {len(chain.states)}")
+    if not 0 < level < 1:
+        raise InputError(f"level must lie between 0 and 1, such as 0.95; got {level!r}")
+    if isinstance(chain.noise, Exact):
+        _check_closed(y)
+    cell = chain.at(time + np.arange(T - 1))
+    how = activity(y, chain, cell)
+    P = powered(how.matrices[cell][None], how.mean)
+    latent = smooth(y, P, chain.noise, how.dispersion)
+    before, after = _margins(latent)
+    first = before[:, :, :, None] * np.maximum(P, FLOOR)
+    mean = fit_margins(first.reshape(-1, S, S), before.reshape(-1, S), after.reshape(-1, S))
+    mean = mean.reshape(K, T - 1, S, S)
+    lower, upper = count_bands(mean, _variance(mean, chain, how, latent, cell), level)
+    shown = np.concatenate([before, after[:, -1:]], 1)
+    return Flows(chain.states, mean, lower, upper, shown, how.mean, how.dispersion, level)
+
+
+def _check_closed(y: np.ndarray) -> None:
+    totals = y.sum(2)
+    off = np.nanmax(totals, 1) - np.nanmin(totals, 1) > 1e-6 * np.nanmax(totals, 1)
+    if (y < 0).any():
+        raise InputError("exact counts cannot be negative; name the noise model when estimating")
+    if off.any():
+        k = int(np.argmax(off))
+        low, high = np.nanmin(totals[k]), np.nanmax(totals[k])
+        raise InputError(
+            f"the total of realization {k} changes from {low:g} to {high:g}; "
+            "flows need a closed population: estimate with an outside state, or name the noise model"
+        )
+
+
+def _margins(latent: LatentCounts) -> tuple[np.ndarray, np.ndarray]:
+    """Counts before and after each step, not negative and with one total for each realization."""
+    n = np.maximum(latent.mean, 0.0)
+    total = np.maximum(latent.mean.sum(2).mean(1), 1e-300)
+    size = np.maximum(n.sum(2), 1e-300)
+    if not np.allclose(size, total[:, None], rtol=1e-12, atol=0):
+        n = n * (total[:, None] / size)[:, :, None]
+    return n[:, :-1], n[:, 1:]
+
+
+def _variance(
+    mean: np.ndarray, chain: Transitions, how: Activity, latent: LatentCounts, cell: np.ndarray
+) -> np.ndarray:
+    """[K, T - 1, S, S]: of the flow given both margins, with the errors of all that stands behind it.
+
+    Given its margins a table G has covariance phi (D - D B'(B D B')^-1 B D), D = diag(G), B taking row and
+    column sums; what changes the expected table is fitted to the margins by the same matrix.
+    """
+    K, steps, S, _ = mean.shape
+    P, error = chain.matrices[cell], chain.errors[cell]
+    other = how.matrices[cell]
+    # Of moves from i to j by each member of i: the standard error of P, and what is between it and the
+    # matrix that is used; no probability is more uncertain than a uniform one.
+    doubt = np.minimum(error**2 + (P - other) ** 2, 1 / 12)
+    spread = how.variance / np.maximum(how.mean, 1e-9) ** 2
+    flat = mean.reshape(-1, S, S)
+    found = np.empty_like(flat)
+    off = 1.0 - np.eye(S)
+    pair = np.tile(np.arange(steps), K)
+    margin = _margin_covariance(latent).reshape(-1, 2 * S, 2 * S)
+    for start in range(0, len(flat), BLOCK):
+        block = slice(start, start + BLOCK)
+        G = flat[block]
+        M = _inverse_of_margins(G)
+        rows, cols, mixed = M[:, :S, :S], M[:, S:, S:], M[:, :S, S:]
+        q = np.diagonal(rows, axis1=1, axis2=2)[:, :, None] + np.diagonal(cols, axis1=1, axis2=2)[:, None, :]
+        free = np.clip(1 - G * (q + 2 * mixed), 0.0, 1.0)
+        moved = G * off
+        sums = np.concatenate([moved.sum(2), moved.sum(1)], 1)
+        solved = np.einsum("nij,nj->ni", M, sums)
+        shift = moved - G * (solved[:, :S, None] + solved[:, None, S:])
+        variance = how.dispersion * G * free
+        members = G.sum(2, keepdims=True) * how.mean.reshape(-1)[block, None, None]
+        variance += (members * free) ** 2 * doubt[pair[block]]
+        variance += shift**2 * spread.reshape(-1)[block, None, None]
+        if margin.any():
+            around = M @ margin[block] @ M
+            part = np.diagonal(around[:, :S, :S], axis1=1, axis2=2)[:, :, None]
+            part = part + np.diagonal(around[:, S:, S:], axis1=1, axis2=2)[:, None, :]
+            variance += G**2 * np.maximum(part + 2 * around[:, :S, S:], 0.0)
+        found[block] = variance
+    return found.reshape(mean.shape)
+
+
+def _inverse_of_margins(G: np.ndarray) -> np.ndarray:
+    """(B D B')^+ [n, 2S, 2S]; rows and columns share their total, so the inverse is a general one."""
+    S = G.shape[1]
+    M = np.zeros((len(G), 2 * S, 2 * S))
+    index = np.arange(S)
+    M[:, index, index] = G.sum(2)
+    M[:, S + index, S + index] = G.sum(1)
+    M[:, :S, S:], M[:, S:, :S] = G, G.swapaxes(1, 2)
+    size = np.maximum(np.trace(M, axis1=1, axis2=2), 1e-300)[:, None, None]
+    null = np.concatenate([np.ones(S), -np.ones(S)])
+    # The one direction that margins share is filled in, and weighs nothing on margins that agree.
+    return np.asarray(np.linalg.inv(M + size * (np.outer(null, null) / (2 * S) + 1e-12 * np.eye(2 * S))))
+
+
+def _margin_covariance(latent: LatentCounts) -> np.ndarray:
+    C, X = latent.covariance, latent.cross
+    top = np.concatenate([C[:, :-1], X], 3)
+    return np.concatenate([top, np.concatenate([X.swapaxes(2, 3), C[:, 1:]], 3)], 2)

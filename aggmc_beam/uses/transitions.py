@@ -1,0 +1,140 @@
+"""Which matrix applies at which step, for one estimate or for those of a chain that changes with time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from aggmc_beam.errors import InputError
+from aggmc_beam.noise import Noise
+from aggmc_beam.result import Estimate, Estimates
+
+
+@dataclass(frozen=True, eq=False)
+class Transitions:
+    """`matrices` and `errors` [C, S, S] and `shares` [C, S] of cells; `at` tells the cell of a step.
+
+    Steps beyond those of a chain with a matrix per step start again from the first, as phases of a cycle do.
+    """
+
+    matrices: np.ndarray
+    errors: np.ndarray
+    shares: np.ndarray
+    cells: tuple[int, ...]
+    kind: str
+    period: int
+    states: tuple[str, ...]
+    noise: Noise
+    population: float
+    degrees: int
+
+    @classmethod
+    def of(cls, estimate: Any) -> Transitions:
+        if isinstance(estimate, Estimate):
+            items: list[Estimate] = [estimate]
+            cells: tuple[int, ...] = (0,)
+            kind = "stationary"
+        elif isinstance(estimate, Estimates):
+            items, cells, kind = _cells(estimate)
+        else:
+            raise InputError(f"an Estimate or Estimates is needed, not {type(estimate).__name__}")
+        first, period = items[0], 1
+        if kind == "cycle":
+            period = max([*cells, *estimate.skipped]) + 1
+        P = np.stack([_filled(e) for e in items])
+        known = np.stack([np.isfinite(e.transition_matrix) & np.isfinite(e.standard_error) for e in items])
+        # What is not known may be anything: the standard deviation of a uniform probability.
+        errors = np.where(known, [e.standard_error for e in items], 12**-0.5)
+        shares = np.stack([np.nan_to_num(e.stationary) for e in items])
+        noise = first.noise
+        if not noise.is_known:
+            raise InputError(f"{noise.name} noise still has a parameter to be estimated")
+        return cls(
+            P,
+            errors,
+            shares,
+            cells,
+            kind,
+            period,
+            first.states,
+            noise,
+            first.population,
+            min(e.degrees for e in items),
+        )
+
+    @property
+    def pooled(self) -> int:
+        """The index of the matrix of all cells, which stands last where there are several."""
+        return len(self.matrices) - 1
+
+    def at(self, time: np.ndarray) -> np.ndarray:
+        """Indices into `matrices` for pairs whose left ends are at these steps."""
+        time = np.asarray(time, np.int64)
+        if self.kind == "stationary":
+            return np.zeros(time.shape, np.int64)
+        cells = np.array(self.cells)
+        if self.kind == "window":
+            return np.asarray(np.clip(np.searchsorted(cells, time, "right") - 1, 0, len(cells) - 1))
+        if self.kind == "cycle":
+            time = time % self.period
+        place = np.searchsorted(cells, time).clip(max=len(cells) - 1)
+        return np.asarray(np.where(cells[place] == time, place, self.pooled))
+
+
+def _cells(estimates: Estimates) -> tuple[list[Estimate], tuple[int, ...], str]:
+    items = list(estimates)
+    if not items:
+        raise InputError("there is no estimate: all cells were skipped")
+    cells = tuple(int(c or 0) for c in estimates.cells)
+    if items[0].window is not None:
+        return items, cells, "window"
+    return [*items, estimates.pooled or items[-1]], cells, "cycle"
+
+
+def _filled(estimate: Estimate) -> np.ndarray:
+    """P with rows of probabilities; a state that was never seen stays where it is."""
+    P = np.array(estimate.transition_matrix, np.float64)
+    lost = ~np.isfinite(P).all(1)
+    P[lost] = np.eye(len(P))[lost]
+    P = np.clip(P, 0.0, None)
+    return np.asarray(P / P.sum(1, keepdims=True))
+
+
+def powered(P: np.ndarray, activity: float | np.ndarray) -> np.ndarray:
+    """P [..., S, S] with all moves `activity` [...] times as frequent, as far as rows allow.
+
+    >>> powered(np.array([[0.9, 0.1], [0.3, 0.7]]), 2.0).round(2).tolist()
+    [[0.8, 0.2], [0.6, 0.4]]
+    """
+    S = P.shape[-1]
+    moves = P * (1 - np.eye(S)) * np.asarray(activity)[..., None, None]
+    leaving = moves.sum(-1, keepdims=True)
+    moves = moves * np.minimum(1.0, 0.98 / np.maximum(leaving, 1e-300))
+    return np.asarray(moves + np.eye(S) * (1 - moves.sum(-1))[..., None])
+
+
+def chance(counts: np.ndarray, P: np.ndarray) -> np.ndarray:
+    """Covariance [..., S, S] of n_t+1 given n_t = counts [..., S], for independent movers."""
+    n = np.maximum(counts, 0.0)
+    found = -np.einsum("...i,...ij,...ik->...jk", n, P, P, optimize=True)
+    mean = np.einsum("...i,...ij->...j", n, P)
+    S = P.shape[-1]
+    found[..., np.arange(S), np.arange(S)] += mean
+    return np.asarray(found)
+
+
+def noise_at(noise: Noise, step: int, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(A, b, R [K, S, S]) of a step; `mean` [K, S] are expected true counts."""
+    model, S = noise.at(step), mean.shape[1]
+    spreads = []
+    for row in np.maximum(mean, 0.0):
+        found = model.covariance(row)
+        if found is None:
+            raise InputError(
+                f"the {noise.name} noise is given without its covariance, which tells how far to trust a "
+                "count; give Linear(A, b, covariance)"
+            )
+        spreads.append(found)
+    return model.matrix(S), model.offset(S), np.stack(spreads)
