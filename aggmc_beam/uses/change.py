@@ -16,8 +16,8 @@ from aggmc_beam.uses.follows import row_covariance
 
 #: Directions of P with less than this part of the variance of the largest are rounding.
 TOLERANCE = 1e-8
-#: Windows from which the size of their errors is checked against how much neighbours differ.
-SELF_SCALED = 8
+#: Estimates from which their order is exchanged, and their errors are scaled by how much neighbours differ.
+EXCHANGED = 8
 SIMULATIONS = 4000
 
 
@@ -31,8 +31,8 @@ class Change:
     >>> import aggmc_beam as am
     >>> P, Q = [[0.9, 0.1], [0.3, 0.7]], [[0.6, 0.4], [0.3, 0.7]]
     >>> y, _ = am.simulate([P] * 500 + [Q] * 499, realizations=5, seed=1)
-    >>> found = am.change(am.estimate(y, chain=am.Window(100)))
-    >>> found.cell, found.p_value < 0.01, found.difference[0].round(1).tolist()
+    >>> found = am.change(am.estimate(y, chain=am.Window(50)))
+    >>> found.cell, found.p_value < 0.02, found.difference[0].round(1).tolist()
     (500, True, [-0.3, 0.3])
     """
 
@@ -67,10 +67,10 @@ def change(estimates: Sequence[Estimate] | Any, *, seed: int = 0) -> Change:
     two are compared with each other. It is the matrices that are compared, not mean shares, which
     move while P stays.
 
-    The statistic is the greatest difference of means before and after, in standard errors, over all dates;
-    its p-value comes from simulated sequences without a change. With eight estimates or more their errors
-    are scaled by how much neighbours differ, so that standard errors need not be right. Assumes errors of
-    different estimates to be independent and of equal size.
+    The statistic is the greatest difference of means before and after, in standard errors, over all dates.
+    With eight estimates or more its p-value comes from exchanging their order, so that standard errors
+    need not be right; with fewer from simulated sequences. Assumes errors of different estimates to be
+    independent, and as large beside each other as their standard errors.
 
     >>> import aggmc_beam as am
     >>> y, _ = am.simulate([[0.9, 0.1], [0.3, 0.7]], steps=1000, realizations=5, seed=1)
@@ -88,25 +88,33 @@ def change(estimates: Sequence[Estimate] | Any, *, seed: int = 0) -> Change:
     W, d = z.shape
     if d == 0:
         raise InputError("the standard errors are all 0, so there is nothing to compare differences with")
-    scale = _scale(z)
-    statistic, index = _greatest(z[None])
+    size = np.nanmean(error[:, rows] ** 2, (1, 2))
+    # How large the errors of each estimate are beside the average one.
+    own = np.maximum(size / size.mean(), 1e-3)
+    scale = _scale(z, own)
+    statistic, index = _greatest(z[None], own)
     rng = np.random.default_rng(seed)
-    null = rng.standard_normal((SIMULATIONS, W, d))
-    if W < SELF_SCALED:
+    if W >= EXCHANGED:
+        # Any order is as likely without a change, whatever the errors' covariance.
+        orders = rng.permuted(np.tile(np.arange(W), (SIMULATIONS, 1)), axis=1)
+        null = z[orders] / np.sqrt(own)[orders][:, :, None] * np.sqrt(own)[:, None]
+    else:
         # Few estimates carry their own degrees of freedom only.
         degrees = max(min(e.degrees for e in items), 1)
+        null = rng.standard_normal((SIMULATIONS, W, d)) * np.sqrt(own)[:, None]
         null *= np.sqrt(degrees / rng.chisquare(degrees, (SIMULATIONS, 1, 1)))
-    simulated = _greatest(null)[0] / np.array([_scale(x) for x in null])
-    p_value = float((1 + (simulated >= statistic[0] / scale).sum()) / (SIMULATIONS + 1))
+    simulated = _greatest(null, own)[0] * (1 + 1e-9)
+    p_value = float((1 + (simulated >= statistic[0]).sum()) / (SIMULATIONS + 1))
     s = int(index[0])
-    before, after = P[:s].mean(0), P[s:].mean(0)
+    weight = 1 / own
+    before, after = np.average(P[:s], 0, weight[:s]), np.average(P[s:], 0, weight[s:])
     part = np.full(P.shape[1:], np.nan)
     part[rows] = np.einsum("iaia->ia", covariance)[:, :]
-    spread = np.sqrt(scale * part * (1 / s + 1 / (W - s)))
-    size = float(np.sqrt(np.nanmean((after - before) ** 2)))
+    spread = np.sqrt(scale * part * (1 / weight[:s].sum() + 1 / weight[s:].sum()))
+    moved = float(np.sqrt(np.nanmean((after - before) ** 2)))
     names = items[0].states
     return Change(
-        names, s, items[s].cell, p_value, before, after, after - before, spread, size, float(np.sqrt(scale))
+        names, s, items[s].cell, p_value, before, after, after - before, spread, moved, float(np.sqrt(scale))
     )
 
 
@@ -138,25 +146,27 @@ def _whitened(P: np.ndarray, error: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     return deviations @ vectors[:, kept] / np.sqrt(values[kept]), covariance
 
 
-def _scale(z: np.ndarray) -> float:
+def _scale(z: np.ndarray, own: np.ndarray) -> float:
     """Variance of z [W, d] from the median step between neighbours, which one change hardly moves."""
     from scipy.special import chdtri
 
     W, d = z.shape
-    if W < SELF_SCALED:
+    if W < EXCHANGED:
         return 1.0
-    steps = ((z[1:] - z[:-1]) ** 2).sum(1) / 2
+    steps = ((z[1:] - z[:-1]) ** 2).sum(1) / (own[1:] + own[:-1])
     return max(float(np.median(steps)) / float(chdtri(d, 0.5)), 1e-12)
 
 
-def _greatest(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For sequences [n, W, d]: the greatest squared difference of means over all dates, and the date."""
-    W = z.shape[1]
-    s = np.arange(1, W)
-    sums = np.cumsum(z, 1)
+def _greatest(z: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For sequences [n, W, d] with variances `own` [W]: the greatest squared difference of means, in units of
+    its variance, over all dates, and the date."""
+    s = np.arange(1, z.shape[1])
+    weight = np.cumsum(1 / own)
+    left, right = weight[:-1], weight[-1] - weight[:-1]
+    sums = np.cumsum(z / own[:, None], 1)
     total = sums[:, -1:]
     first = sums[:, :-1]
-    difference = (total - first) / (W - s)[None, :, None] - first / s[None, :, None]
-    squares = (difference**2).sum(2) / (1 / s + 1 / (W - s))
+    difference = (total - first) / right[:, None] - first / left[:, None]
+    squares = (difference**2).sum(2) / (1 / left + 1 / right)
     best = squares.argmax(1)
     return squares[np.arange(len(z)), best], s[best]
