@@ -240,7 +240,7 @@ def show_alarms(rate=0.01, runs=60):
         found = 0
         for seed in range(runs):
             y, _ = am.simulate(P, steps=600, population=population, seed=100 + seed)
-            est = am.estimate(y[:, :400])
+            est = am.estimate(y[:, :400], estimator="cls")
             flow = np.round(y[0, 499, 0] * 0.05)  # all who move from 0 to 1 in an average hour, once more
             y[0, 500:, 0] -= flow
             y[0, 500:, 1] += flow

@@ -16,6 +16,7 @@ BLUE, GREY, RED = "#2a6f97", "#9aa5b1", "#c1121f"
 
 
 def moves(P, N, T, seed):
+    """(counts, moves) of a population whose activity has a period of 24 steps."""
     rng = np.random.default_rng(seed)
     n, found = np.zeros((T, len(P)), int), np.zeros((T - 1, len(P), len(P)))
     n[0] = rng.multinomial(N, np.ones(len(P)) / len(P))
@@ -27,10 +28,11 @@ def moves(P, N, T, seed):
 
 
 def flows_picture(path):
-    P = np.array([[0.9, 0.07, 0.03], [0.04, 0.92, 0.04], [0.05, 0.05, 0.9]])
-    n, truth = moves(P, 1000, 500, 1)
-    y = am.Gaussian(5.0).sample(n, np.random.default_rng(1))[None]
-    est = am.estimate(y, noise=am.Gaussian(5.0), population=1000)
+    P = 0.9 * np.eye(8) + 0.1 * np.random.default_rng(0).dirichlet(np.ones(8), 8)
+    walks = [moves(P, 2000, 200, seed) for seed in range(20)]
+    n, truth = walks[0]
+    y = am.Gaussian(3.0).sample(np.stack([w[0] for w in walks]), np.random.default_rng(1))
+    est = am.estimate(y, noise=am.Gaussian(3.0), population=2000)
     found = am.flows(y, est)
     shown = slice(100, 172)
     t = np.arange(shown.start, shown.stop)
@@ -45,7 +47,7 @@ def flows_picture(path):
 
 def forecast_picture(path):
     P = np.array([[0.95, 0.03, 0.02], [0.03, 0.95, 0.02], [0.01, 0.04, 0.95]])
-    y, _ = am.simulate(P, steps=300, population=500, seed=3, start=[0.8, 0.1, 0.1])
+    y, _ = am.simulate(P, steps=300, population=500, realizations=20, seed=3)
     est = am.estimate(y[:, :261], population=500)
     found = forecast(est, y[0, :261], 39)
     fig, ax = plt.subplots(figsize=(8, 3))

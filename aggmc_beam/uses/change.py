@@ -13,6 +13,7 @@ from aggmc_beam.errors import InputError
 from aggmc_beam.inference import student_quantile
 from aggmc_beam.result import Estimate, matrix_table
 from aggmc_beam.uses.follows import row_covariance
+from aggmc_beam.uses.transitions import known_errors
 
 #: Directions of P with less than this part of the variance of the largest are rounding.
 TOLERANCE = 1e-8
@@ -81,7 +82,8 @@ def change(estimates: Sequence[Estimate] | Any, *, seed: int = 0) -> Change:
     _check(items)
     P = np.stack([e.transition_matrix for e in items])
     error = np.stack([e.standard_error for e in items])
-    rows = np.isfinite(P).all((0, 2)) & np.isfinite(error).all((0, 2))
+    rows = np.isfinite(P).all((0, 2)) & np.isfinite(error).any(2).all(0)
+    error = np.stack([known_errors(e) for e in error])
     if not rows.any():
         raise InputError("no state has a row in all estimates, so nothing can be compared")
     z, covariance = _whitened(P[:, rows], error[:, rows])

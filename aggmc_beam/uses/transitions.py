@@ -44,9 +44,7 @@ class Transitions:
         if kind == "cycle":
             period = max([*cells, *estimate.skipped]) + 1
         P = np.stack([_filled(e) for e in items])
-        known = np.stack([np.isfinite(e.transition_matrix) & np.isfinite(e.standard_error) for e in items])
-        # What is not known may be anything: the standard deviation of a uniform probability.
-        errors = np.where(known, [e.standard_error for e in items], 12**-0.5)
+        errors = np.stack([known_errors(e.standard_error) for e in items])
         shares = np.stack([np.nan_to_num(e.stationary) for e in items])
         noise = first.noise
         if not noise.is_known:
@@ -100,6 +98,18 @@ def _filled(estimate: Estimate) -> np.ndarray:
     P[lost] = np.eye(len(P))[lost]
     P = np.clip(P, 0.0, None)
     return np.asarray(P / P.sum(1, keepdims=True))
+
+
+def known_errors(error: np.ndarray) -> np.ndarray:
+    """Standard errors [S, S] without NaN: an entry that constraints fix has none; a row of which nothing is
+    known may be anything, with the standard deviation of a uniform probability.
+
+    >>> known_errors(np.array([[0.1, np.nan], [np.nan, np.nan]])).round(2).tolist()
+    [[0.1, 0.0], [0.29, 0.29]]
+    """
+    error = np.asarray(error, float)
+    fixed = np.isfinite(error).any(1, keepdims=True)
+    return np.asarray(np.where(np.isfinite(error), error, np.where(fixed, 0.0, 12**-0.5)))
 
 
 def powered(P: np.ndarray, activity: float | np.ndarray) -> np.ndarray:
