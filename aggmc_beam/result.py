@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from aggmc_beam.uses.follows import Follows
+    from aggmc_beam.uses.forecast import Forecast
+
 
 #: What a standard error is made of: see `Estimate`.
 PARTS = ("sampling", "differences", "disagreement")
@@ -81,6 +84,20 @@ class Estimate:
         if self.diagnostics["interval"]["cut"]:
             lower, upper = np.clip(lower, 0.0, 1.0), np.clip(upper, 0.0, 1.0)
         return lower, upper
+
+    def forecast(
+        self, counts: Any, steps: int, time: int | None = None, *, level: float | None = None
+    ) -> Forecast:
+        """Counts of the next steps with their bands; see `aggmc_beam.uses.forecast.forecast`."""
+        from aggmc_beam.uses.forecast import forecast
+
+        return forecast(self, counts, steps, time, level=self.level if level is None else level)
+
+    def follows(self) -> Follows:
+        """Stays, hitting times, P^h and what else follows, each with its error; see `am.follows`."""
+        from aggmc_beam.uses.follows import follows
+
+        return follows(self)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able; NaN becomes None."""
@@ -209,6 +226,14 @@ class Estimates(Sequence[Estimate]):
     @property
     def standard_error(self) -> np.ndarray:
         return np.stack([e.standard_error for e in self.items])
+
+    def forecast(
+        self, counts: Any, steps: int, time: int | None = None, *, level: float | None = None
+    ) -> Forecast:
+        """Counts of the next steps, each by the matrix of its time; `time` is the step of the last record."""
+        from aggmc_beam.uses.forecast import forecast
+
+        return forecast(self, counts, steps, time, level=self.items[0].level if level is None else level)
 
     def interval(self, level: float | None = None) -> tuple[np.ndarray, np.ndarray]:
         bounds = [e.interval(level) for e in self.items]

@@ -170,3 +170,13 @@ def test_the_crps_is_the_integral_that_defines_it():
     a = integrate.quad(lambda v: stats.norm.cdf(v, m, s) ** 2, -30, x)[0]
     b = integrate.quad(lambda v: (1 - stats.norm.cdf(v, m, s)) ** 2, x, 30)[0]
     assert np.isclose(normal_crps(np.array(m), np.array(s), np.array(x)), a + b)
+
+
+def test_estimates_forecast_by_themselves():
+    P = chain()
+    n, _ = walk(P)
+    est = right(n, P)
+    assert np.array_equal(est.forecast(n[0], 3).mean, forecast(est, n[0], 3).mean)
+    cycle = am.estimate(n, population=300, chain=am.Cycle(2), estimator="mom")
+    assert cycle.forecast(n[0, -1], 3, time=39).mean.shape == (3, 4)
+    assert np.allclose(est.follows().power(2).value, P @ P)
