@@ -11,6 +11,7 @@ import numpy as np
 from aggmc_beam.beam import codec
 from aggmc_beam.beam.encoding import SmallCoder
 from aggmc_beam.local.blocks import Place
+from aggmc_beam.records import Record
 from aggmc_beam.sums.records import Group, Records, joined_records, realization_numbers
 
 #: The kind of the bytes of a block.
@@ -75,6 +76,15 @@ def spread(block: Block, shards: int) -> Iterator[tuple[int, Block]]:
 def hash_group(group: Group) -> int:
     """A number of a group, the same everywhere."""
     return zlib.crc32("\0".join(group).encode())
+
+
+def records_of(block: Block) -> Iterator[Record]:
+    """The records one at a time."""
+    r = block.records
+    for i, key in enumerate(r.realization.tolist()):
+        population = None if r.population is None else float(r.population[i])
+        counts = np.asarray(r.counts[i], np.float64)
+        yield Record(str(r.names[key]), int(r.time[i]), counts, population, r.groups[int(r.group_of[key])])
 
 
 class BlockCoder(SmallCoder):

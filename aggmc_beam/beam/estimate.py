@@ -9,6 +9,7 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.metrics import Metrics
+from apache_beam.transforms.window import IntervalWindow
 
 from aggmc_beam.beam.encoding import StateCoder
 from aggmc_beam.errors import InputError
@@ -134,7 +135,7 @@ def listed(found: Found | Estimates, group: Group, state: AggregationState) -> l
 
 def in_window(estimate: Found, window: Any) -> Found:
     """An estimate of the records of a window of Beam, which it tells unless its cell has one of its own."""
-    if estimate.window is not None or not hasattr(window, "start"):
+    if estimate.window is not None or not isinstance(window, IntervalWindow):
         return estimate
     start, end = (t.to_rfc3339() for t in (window.start, window.end))
     return replace(estimate, window={"start": start, "end": end})
