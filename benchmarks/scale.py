@@ -27,7 +27,6 @@ from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 # Of this process alone: more threads would make processor time hard to compare.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -41,7 +40,7 @@ from bill import Prices, rewritten, sections
 from watching import State, kept, refreshed_once, watched
 
 import aggmc_beam as am
-from aggmc_beam.beam import EstimateTransitions, small
+from aggmc_beam.beam import EstimateTransitions
 from aggmc_beam.beam import run as beam_run
 from aggmc_beam.config import read_config
 from aggmc_beam.config.model import Stream
@@ -81,8 +80,7 @@ def bounded(S: int, K: int, T: int) -> Iterator[Callable[[], None]]:
             "estimator": "mom",
             "output": {"directory": f"{directory}/out"},
         }
-        with patch.object(small, "SMALL", -1):
-            yield lambda: beam_run.run(read_config(plain), plain)
+        yield lambda: beam_run.run(read_config(plain), plain)
 
 
 def message(k: int, t: int, row: np.ndarray) -> bytes:

@@ -10,7 +10,6 @@ import polars as pl
 import pytest
 
 from aggmc_beam.beam import run as beam_run
-from aggmc_beam.beam import small
 from aggmc_beam.cli import main
 from aggmc_beam.config import read_config
 from aggmc_beam.errors import InputError
@@ -18,14 +17,6 @@ from aggmc_beam.local import output
 from aggmc_beam.local import run as run_locally
 
 TWO_WORKERS = ["--runner=FnApiRunner", "--direct_num_workers=2"]
-
-
-@pytest.fixture(autouse=True, params=["at once", "spread"])
-def road(request, monkeypatch):
-    """Small input is read by one worker, unless this is forbidden."""
-    if request.param == "spread":
-        monkeypatch.setattr(small, "SMALL", -1)
-    return request.param
 
 
 def lines(path):
@@ -149,7 +140,6 @@ def test_populations_that_differ_give_the_same(noise, tmp_path):
 
 @pytest.mark.parametrize("mode", ["multi_processing", "multi_threading"])
 def test_two_workers_give_what_one_gives(mode, tmp_path):
-    """Half of the realizations are summed where they are read, the others meet."""
     frame = frames.wide(frames.counts(K=8, T=40))
     shuffled = frame.filter(pl.col("realization") >= 4).sample(fraction=1, shuffle=True, seed=1)
     for i in range(4):
@@ -159,33 +149,13 @@ def test_two_workers_give_what_one_gives(mode, tmp_path):
     compare(tmp_path, plain, [*TWO_WORKERS, f"--direct_running_mode={mode}"])
 
 
-@pytest.mark.parametrize("order", ["sorted", "shuffled"])
-def test_whole_realizations_take_the_fast_road_where_they_are_read_and_where_they_meet(
-    order, tmp_path, monkeypatch
-):
-    from aggmc_beam.tracks import Tracks
-
-    monkeypatch.setattr(Tracks, "take", None)  # the general road
-    frame = frames.wide(gappy(K=60, T=40))
-    alone, meeting = frame.filter(pl.col("realization") < 30), frame.filter(pl.col("realization") >= 30)
-    parts = [
-        pl.concat([alone, meeting.filter(pl.col("time") % 2 == 0)]),
-        meeting.filter(pl.col("time") % 2 == 1),
-    ]
-    for i, part in enumerate(parts):
-        part = part.sample(fraction=1, shuffle=True, seed=i) if order == "shuffled" else part
-        frames.save(part, tmp_path / f"data{i}.parquet")
-    found = compare(tmp_path, frames.config(tmp_path / "data*.parquet"))
-    assert found["ledger"]["gaps"] == 2
-
-
 @pytest.mark.parametrize("chain", ["per-step", "window"])
 def test_pieces_that_follow_each_other_are_joined_and_those_that_overlap_meet(chain, tmp_path, monkeypatch):
-    from aggmc_beam.beam import files, reading, summing
+    from aggmc_beam.beam import exact, pieces
 
-    monkeypatch.setattr(files, "PIECE", 3 * 100)
-    monkeypatch.setattr(reading, "OPEN", 60)
-    monkeypatch.setattr(summing, "OPEN", 60)
+    monkeypatch.setattr(pieces, "PIECE", 5 * 100)
+    monkeypatch.setattr(pieces, "HELD_VALUES", 200)
+    monkeypatch.setattr(exact, "VALUES", 200)
     frame = frames.wide(gappy(K=30, T=40))
     again = frame.filter((pl.col("realization") == 3) & pl.col("time").is_between(10, 12))
     wrong = again.with_columns(pl.col("work") + 1)

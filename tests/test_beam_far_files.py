@@ -12,7 +12,8 @@ from google_services import cloud_storage
 
 import aggmc_beam as am
 from aggmc_beam.beam import run as beam_run
-from aggmc_beam.beam.files import find_files, open_plan, read_file
+from aggmc_beam.beam.files import find_files, open_plan
+from aggmc_beam.beam.pieces import Piece, read_blocks
 from aggmc_beam.config import read_config
 from aggmc_beam.errors import InputError
 from aggmc_beam.local import output
@@ -88,11 +89,10 @@ def test_a_far_file_of_each_format_is_read_as_the_near_one(suffix, storage, tmp_
     found = []
     for place in ("gs://bucket/in", near):
         plan, files = open_plan(read_config(frames.config(f"{place}/*.{suffix}")))
-        [reading] = read_file(plan, files[0])
-        [batch] = reading.batches
-        found.append(
-            (batch.names, batch.key.tolist(), batch.time.tolist(), batch.values.tolist(), reading.rows)
-        )
+        (block, _, _), (_, noticed, _) = read_blocks(plan, Piece(files[0]))
+        read = block.records
+        arrays = (read.names, read.realization, read.time, read.counts)
+        found.append((*(array.tolist() for array in arrays), noticed["rows"]))
     assert found[0] == found[1]
     assert found[0][-1] == 60
 

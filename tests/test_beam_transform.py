@@ -9,16 +9,17 @@ import collected
 import frames
 import numpy as np
 import pytest
+from apache_beam.transforms import window
 from hypothesis import given
 from hypothesis import strategies as st
 
 import aggmc_beam as am
-from aggmc_beam.beam import Batch, EstimateTransitions, bounded, gathering, summing
-from aggmc_beam.beam.gathering import Odd, columns_of, gathered, plain_rows
-from aggmc_beam.beam.parsing import payload
-from aggmc_beam.beam.values import reach_of
+from aggmc_beam.beam import EstimateTransitions, SumRecords
+from aggmc_beam.beam.frames import ElementReader
+from aggmc_beam.beam.rows import payload, plain_row
 from aggmc_beam.config import read_config
 from aggmc_beam.records import Clock, Rejected, Schema, read_record
+from aggmc_beam.sums.records import Records
 
 
 def estimated(elements, name, **options):
@@ -36,18 +37,15 @@ def dictionaries(y):
 
 def shapes(y):
     records = dictionaries(y)
-    K, T, _ = y.shape
-    key, time = (a.ravel() for a in np.mgrid[:K, :T])
-    place = np.column_stack([key * 0, np.arange(K * T)])
     return {
         "dictionaries": records,
         "rows": [beam.Row(**r) for r in records],
-        "batches": [Batch((), tuple(str(k) for k in range(K)), key, time, y.reshape(-1, 3), place)],
+        "blocks": [Records.of_array(y)],
     }
 
 
-@pytest.mark.parametrize("shape", ["dictionaries", "rows", "batches"])
-def test_records_may_be_dictionaries_rows_or_batches(shape):
+@pytest.mark.parametrize("shape", ["dictionaries", "rows", "blocks"])
+def test_records_may_be_dictionaries_rows_or_blocks(shape):
     y = frames.counts(K=4, T=20)
     elements = shapes(y)[shape]
     [found], rejected = estimated(elements + elements[:1], shape)
@@ -55,7 +53,7 @@ def test_records_may_be_dictionaries_rows_or_batches(shape):
     assert not rejected
     np.testing.assert_allclose(found.transition_matrix, expected.transition_matrix, rtol=0, atol=1e-10)
     np.testing.assert_allclose(found.standard_error, expected.standard_error, rtol=0, atol=1e-10)
-    assert found.counts["duplicates"] == (80 if shape == "batches" else 1)
+    assert found.counts["duplicates"] == (80 if shape == "blocks" else 1)
 
 
 def test_bad_records_of_every_kind_are_set_aside_with_reason_and_payload():
@@ -115,25 +113,30 @@ def test_rows_read_together_are_what_they_are_one_by_one(layout):
     if layout == "columns":
         schema = replace(schema, counts=tuple(frames.STATES))
         rows = [r | dict(zip(frames.STATES, r["counts"], strict=False)) for r in rows]
+    assert_read_alike(rows, schema)
+    assert len(ElementReader(schema).read(rows).rejected) > 50
+
+
+def assert_read_alike(rows, schema):
+    """What is read from many rows is what `read_record` reads from each."""
+    reader = ElementReader(schema)
     expected, reasons = [], []
     for row in rows:
         try:
-            expected.append(read_record(row, schema))
+            r = read_record(plain_row(row, reader.columns), schema)
+            expected.append((r.group, r.realization, r.time, r.counts.tolist(), r.population))
         except Rejected as error:
             reasons.append(str(error))
-    rejected = []
-    found = [
-        (b.group, b.names[b.key[i]], b.time[i], b.values[i].tolist(), b.population[i])
-        for b in gathered(rows, schema, rejected)
-        for i in range(len(b))
-    ]
-    wanted = [(r.group, r.realization, r.time, r.counts.tolist(), r.population) for r in expected]
-    assert sorted(found) == sorted(wanted)
-    assert sorted(r["reason"] for r in rejected) == sorted(reasons)
-    assert len(reasons) > 50
-    ordinary = rows[0] | {"region": "north", "realization": 1, "time": 4, "counts": [1, 2, 3], "people": 10}
-    [batch] = columns_of([ordinary] * 100, schema)  # such rows do go the fast way
-    assert len(batch) == 100
+    found = reader.read(rows)
+    read = []
+    for r in found.records:
+        for i, key in enumerate(r.realization):
+            population = None if r.population is None else r.population[i]
+            group = r.groups[r.group_of[key]]
+            read.append((group, str(r.names[key]), r.time[i], r.counts[i].tolist(), population))
+    assert sorted(read) == sorted(expected)
+    assert sorted(r["reason"] for r in found.rejected) == sorted(reasons)
+    assert found.rows == len(rows)
 
 
 ODD = [True, False, None, "", "7", " 7", 7.0, 2.5, float("nan"), 1e31, 2**31, 2**60, -(2**63), 10**400]
@@ -153,35 +156,18 @@ def test_integers_among_which_something_is_odd_are_what_they_are_one_by_one(ends
     ]
     for at, name, value in odd:
         rows[at % len(rows)][name] = value
-    expected, reasons = [], []
-    for row in rows:
-        try:
-            record = read_record(row, schema)
-            expected.append((record.realization, record.time, record.counts.tolist()))
-        except Rejected as error:
-            reasons.append(str(error))
-    rejected = []
-    batches = list(gathered(rows, schema, rejected))
-    found = [(b.names[b.key[i]], b.time[i], b.values[i].tolist()) for b in batches for i in range(len(b))]
-    assert sorted(found) == sorted(expected)
-    assert sorted(r["reason"] for r in rejected) == sorted(reasons)
-    assert odd or len(batches) == 1  # such rows do go the fast way
-
-
-DEEP = '{"a": ' + "[" * 40 + "]" * 40 + "}"
-LONG = '{"a": "' + "x" * (10 << 20) + '"}'
+    assert_read_alike(rows, schema)
 
 
 @pytest.mark.parametrize(
     "line",
-    ["", "1", "{}, {}", '{"a": 1', '"b": 2}', "[]", "{} {}", '{"a": 1, "a": 2}', DEEP, LONG],
-    ids=lambda line: line[:12],
+    ["", "1", "{}, {}", '{"a": 1', '"b": 2}', "{} {}", '{"a": ' + "[" * 40 + "]" * 40 + "}"],
 )
-def test_lines_of_json_are_read_together_only_if_each_is_one_object(line):
-    good = ['{"a": [1, 2]}'] * 3
-    assert len(plain_rows(good)) == 3
-    with pytest.raises(Odd):
-        plain_rows([*good, line])
+def test_a_line_that_is_no_record_costs_no_other(line):
+    good = ['{"realization": 1, "time": 2, "counts": [1, 2, 3]}'] * 3
+    found = ElementReader(Schema(("a", "b", "c"), "counts")).read([*good, line])
+    assert sum(map(len, found.records)) == 3
+    assert len(found.rejected) == 1
 
 
 def test_a_payload_is_bounded():
@@ -204,51 +190,94 @@ def test_rows_of_single_states_are_refused_since_records_hold_a_whole_step():
         EstimateTransitions.from_config(config)
 
 
-def sums_by_group(elements, name, **options):
-    with beam.Pipeline("FnApiRunner") as pipeline:
-        made = EstimateTransitions(frames.STATES, am.Binomial(0.5), "estimate", "mom", **options)
-        found = made.sums(pipeline | beam.Create(elements))
-        _ = found.sums | beam.Map(collected.keep, name)
-        _ = found.rejected | "Rejected" >> beam.Map(collected.keep, f"{name}/rejected")
-    rejected = sorted(str(r) for r in collected.FOUND.pop(f"{name}/rejected", []))
-    return dict(collected.FOUND.pop(name)), rejected
-
-
-def never(*_):
-    raise AssertionError("this road is not taken")
-
-
-@pytest.mark.parametrize("stretch", [7, 1 << 16])
-@pytest.mark.parametrize("repeated", [0, 30])
 @pytest.mark.parametrize(
     "options",
     [{}, {"chain": am.Cycle(3)}, {"group_by": ["region"]}, {"population_column": "people"}],
     ids=["plain", "cycle", "groups", "populations"],
 )
-def test_groups_that_one_bundle_holds_have_the_sums_of_groups_that_are_spread(
-    options, repeated, stretch, monkeypatch
-):
-    monkeypatch.setattr(summing, "STRETCH", stretch)
+def test_the_order_of_records_and_their_spread_change_nothing(options):
     y = frames.counts(K=30, T=25)
     rows = [
         {**r, "people": 200.0 + r["realization"], "region": "ab"[r["realization"] % 2]}
         for r in dictionaries(y)
         if (r["realization"] * r["time"]) % 11 != 5
     ]
-    conflict = [{**rows[3], "counts": [900, 0, 0]}, {**rows[4], "counts": [1, "x", 2]}]
-    elements = [*rows, *rows[:repeated], *conflict[: 2 * bool(repeated)]]
-    elements = [elements[i] for i in np.random.default_rng(1).permutation(len(elements))]
-    with monkeypatch.context() as patch:
-        patch.setattr(bounded, "handed_on", never)
-        found, rejected = sums_by_group(elements, "whole", **options)
-    monkeypatch.setattr(bounded, "whole_of", never)
-    monkeypatch.setattr(gathering, "reach_of", lambda batch: replace(reach_of(batch), rows=0))
-    expected, also_rejected = sums_by_group(elements, "spread", **options)
-    assert found.keys() == expected.keys()
-    assert rejected == also_rejected
-    for group, sums in found.items():
-        known = expected[group]
-        np.testing.assert_equal(sums.digest.to_arrays(), known.digest.to_arrays())
-        assert (sums.group, sums.rule, sums.span) == (known.group, known.rule, known.span)
-        if known.population is not None:
-            assert sorted(sums.population) == sorted(known.population)
+    rows += [*rows[:30], {**rows[3], "counts": [900, 0, 0]}, {**rows[4], "counts": [1, "x", 2]}]
+    found = []
+    for seed, shards in ((1, 1), (2, 16)):
+        elements = [rows[i] for i in np.random.default_rng(seed).permutation(len(rows))]
+        name = f"order{seed}"
+        with beam.Pipeline("FnApiRunner") as pipeline:
+            made = SumRecords(frames.STATES, shards, noise=am.Binomial(0.5), **options)
+            sums = pipeline | beam.Create(elements) | made
+            _ = sums.sums | beam.Map(collected.keep, name)
+            _ = sums.rejected | "R" >> beam.Map(collected.keep, f"{name}/rejected")
+            _ = sums.ledger | "L" >> beam.Map(collected.keep, f"{name}/ledger")
+        states = dict(collected.FOUND.pop(name))
+        rejected = sorted(str(r["reason"]) for r in collected.FOUND.pop(f"{name}/rejected"))
+        found.append((states, rejected, collected.FOUND.pop(f"{name}/ledger")))
+    (states, rejected, ledger), (others, also_rejected, also_ledger) = found
+    assert (rejected, ledger) == (also_rejected, also_ledger)
+    assert ledger[0].duplicate == 31
+    assert states.keys() == others.keys()
+    for group, state in states.items():
+        assert state.rules == others[group].rules
+        a, b = state.sums.canonical(), others[group].sums.canonical()
+        if "population_column" not in options:  # shares are no whole numbers
+            assert a.to_bytes() == b.to_bytes()
+        for name in ("label", "number", "centre", "ends", "product"):
+            np.testing.assert_allclose(getattr(a, name), getattr(b, name), rtol=1e-9, atol=1e-9)
+
+
+def test_a_key_of_its_own_has_exact_sums():
+    y = frames.counts(K=25, T=20)
+    pairs = [(name, r) for name in ("north", "south") for r in dictionaries(y)]
+    with beam.Pipeline("FnApiRunner") as pipeline:
+        found = pipeline | beam.Create(pairs + pairs[:7]) | SumRecords.PerKey(frames.STATES, population=200)
+        _ = found.sums | beam.Map(collected.keep, "per key")
+        _ = found.ledger | "L" >> beam.Map(collected.keep, "per key/ledger")
+    states = dict(collected.FOUND.pop("per key"))
+    assert sorted(states) == ["north", "south"]
+    assert {s.records for s in states.values()} == {500}
+    [ledger] = collected.FOUND.pop("per key/ledger")
+    assert (ledger.read, ledger.used, ledger.duplicate) == (1007, 1000, 7)
+
+
+def windowed(elements, name, size=10, every=5, **options):
+    with beam.Pipeline("FnApiRunner") as pipeline:
+        given = pipeline | beam.Create(elements) | beam.Map(lambda r: window.TimestampedValue(r, r["time"]))
+        made = EstimateTransitions(frames.STATES, am.Binomial(0.5), 200, "mom", **options)
+        found = given | beam.WindowInto(window.SlidingWindows(size, every)) | made
+        _ = found.estimates | beam.Map(collected.keep, name)
+    return collected.FOUND.pop(name)
+
+
+def test_estimates_of_windows_are_those_of_their_records():
+    y = frames.counts(K=25, T=20)
+    rows = dictionaries(y)
+    found = {e.window["start"]: e for e in windowed(rows + rows[:3], "windows", windowing="input")}
+    assert len(found) == 5
+    for start in (-5, 0, 5, 10, 15):
+        part = y[:, max(0, start) : start + 10]
+        expected = am.estimate(part, states=frames.STATES, noise=am.Binomial(0.5), population=200, estimator="mom")
+        one = found[window.Timestamp(start).to_rfc3339()]
+        np.testing.assert_allclose(one.transition_matrix, expected.transition_matrix, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(one.standard_error, expected.standard_error, rtol=0, atol=1e-12)
+
+
+def test_windows_that_cannot_be_honoured_are_told():
+    rows = dictionaries(frames.counts(K=2, T=5))
+    with pytest.raises(am.InputError, match="windowing='input'"):
+        windowed(rows, "refused")
+    with pytest.raises(am.InputError, match="must be 'global' or 'input'"):
+        EstimateTransitions(frames.STATES, windowing="mine")
+    pipeline = beam.Pipeline("FnApiRunner")
+    sessions = pipeline | beam.Create(rows) | beam.WindowInto(window.Sessions(5))
+    with pytest.raises(am.InputError, match="use fixed or sliding windows"):
+        sessions | EstimateTransitions(frames.STATES, windowing="input")
+
+
+def test_a_job_without_any_good_record_fails_unless_that_is_allowed():
+    with pytest.raises(Exception, match="all 2 records were rejected; one of them: realization is missing"):
+        estimated([{"time": 1}, {"time": 2}], "none")
+    assert estimated([{"time": 1}], "allowed", max_rejected=1.0)[0] == []

@@ -13,9 +13,9 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.test_stream import TestStream as Arrivals
 
 import aggmc_beam as am
-from aggmc_beam.beam import EstimateTransitions, Stream, bounded
-from aggmc_beam.beam.summing import Meeting
+from aggmc_beam.beam import EstimateTransitions, Stream, exact
 from aggmc_beam.ledger import Ledger
+from aggmc_beam.sums.state import AggregationState
 from aggmc_beam.track import Track
 
 
@@ -42,9 +42,9 @@ def test_a_bounded_run_whose_bundles_are_tried_again_is_as_without():
     y = frames.counts(K=30, T=12)
     rows = [{"realization": k, "time": t, "counts": y[k, t].tolist()} for k, t in np.ndindex(30, 12)]
     given = [*rows, *rows[40:90], *["garbage"] * 9]
-    flaky = Flaky(Meeting.add, 2, 3)
-    broken = mock.patch.object(Meeting, "add", lambda meeting, *given: flaky(meeting, *given))
-    singly = mock.patch.object(bounded, "VALUES", 1)  # a call for each key
+    flaky = Flaky(AggregationState.add, 2, 3)
+    broken = mock.patch.object(AggregationState, "add", lambda state, *given: flaky(state, *given))
+    singly = mock.patch.object(exact, "VALUES", 1)  # a call for each key
     with broken, singly, beam.Pipeline("BundleBasedDirectRunner") as pipeline:
         made = EstimateTransitions(frames.STATES, am.Binomial(0.5), 200, "mom")
         found = pipeline | beam.Create(given) | made

@@ -78,14 +78,10 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("road", ["at once", "spread"])
 @pytest.mark.parametrize("shape", CASES, ids=lambda s: f"{s['layout']}-{s['suffix']}")
-def test_a_beam_run_has_the_same_ledger(shape, road, tmp_path, monkeypatch):
+def test_a_beam_run_has_the_same_ledger(shape, tmp_path):
     from aggmc_beam.beam import run as beam_run
-    from aggmc_beam.beam import small
 
-    if road == "spread":
-        monkeypatch.setattr(small, "SMALL", -1)
     feed = dirty.make(**shape)
     (tmp_path / "in").mkdir()
     plain = feed.config(feed.write(tmp_path / "in", 3), output={"directory": str(tmp_path / "out")})

@@ -3,9 +3,21 @@
 Everything a user may touch is named here.
 """
 
-from aggmc_beam.beam.combiners import MomentsFn, TrackFn
+from aggmc_beam.beam.combine import SumsCombineFn
+from aggmc_beam.beam.estimate import Estimate
 from aggmc_beam.beam.transform import Estimated, EstimateTransitions
-from aggmc_beam.beam.values import Batch
+from aggmc_beam.beam.transforms import ParseRecords, ReadRecords, SumRecords, Sums, WriteEstimates
 from aggmc_beam.config.model import Stream
 
-__all__ = ["Batch", "EstimateTransitions", "Estimated", "MomentsFn", "Stream", "TrackFn"]
+__all__ = [
+    "Estimate",
+    "EstimateTransitions",
+    "Estimated",
+    "ParseRecords",
+    "ReadRecords",
+    "Stream",
+    "SumRecords",
+    "Sums",
+    "SumsCombineFn",
+    "WriteEstimates",
+]

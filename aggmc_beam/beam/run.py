@@ -9,6 +9,8 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -17,27 +19,31 @@ import numpy as np
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from aggmc_beam.beam.bounded import SKIPPED, add_counts, joined
-from aggmc_beam.beam.estimating import EstimateGroup, check_limit, header, with_noticed
+from aggmc_beam.beam.exact import Reach, join_reaches, of_groups
+from aggmc_beam.beam.former.engine import Plan as FormerPlan
 from aggmc_beam.beam.files import File, is_local, open_plan, opened
-from aggmc_beam.beam.former.engine import Plan, Result
-from aggmc_beam.beam.former.explain import Rejection, explain
 from aggmc_beam.beam.health import WriteHealth
 from aggmc_beam.beam.lost import fail_when_lost
 from aggmc_beam.beam.parsing import ParseRecords
-from aggmc_beam.beam.reading import SumFiles
+from aggmc_beam.beam.pieces import SumFiles
+from aggmc_beam.beam.plan import plan_of
 from aggmc_beam.beam.sinks import WriteEstimates, WriteRejected, each, parquet_frame
-from aggmc_beam.beam.transform import schema_of
+from aggmc_beam.beam.transforms import EstimateBuckets, check_counts, total_counts
 from aggmc_beam.beam.unbounded import Refresh
-from aggmc_beam.beam.values import Reach
 from aggmc_beam.beam.watch import WatchFiles
 from aggmc_beam.config import Config, Input
 from aggmc_beam.errors import InputError
 from aggmc_beam.ledger import Ledger
 from aggmc_beam.local import output
+from aggmc_beam.local.blocks import Place, RowCounts
+from aggmc_beam.local.engine import Plan, Result
+from aggmc_beam.local.explain import CONFLICT, Rejection, explain
 from aggmc_beam.local.unchanged import check_unchanged, stamps
 from aggmc_beam.result import Estimate
-from aggmc_beam.saved import Sums
+from aggmc_beam.sums.records import Group
+from aggmc_beam.sums.state import AggregationState
+
+SKIPPED = EstimateBuckets.SKIPPED
 
 
 def run(config: Config, given: Mapping[str, Any], arguments: Sequence[str] = ()) -> None:
@@ -74,7 +80,7 @@ def pipeline_options(arguments: Sequence[str], source: Input | None = None) -> P
 def start(config: Config, arguments: Sequence[str] = ()) -> Any:
     """Start the pipeline of an unbounded run; what Beam hands back, to wait for or to cancel."""
     pipeline = beam.Pipeline(options=pipeline_options(arguments, config.input))
-    plan = Plan(config, [], schema_of(config))
+    plan = former_plan(plan_of(config))
     found = pipeline | "Read" >> ReadStream(plan) | "Estimate" >> Refresh(plan)
     _ = found.estimates | "Write" >> WriteEstimates(config.output, streaming=True)
     _ = found.rejected | "Write rejected" >> WriteRejected(config.output.directory)
@@ -99,6 +105,11 @@ class ReadStream(beam.PTransform):  # type: ignore[misc]
         return pipeline | "Pub/Sub" >> read | "Parse" >> ParseRecords(self.plan.schema)
 
 
+def former_plan(plan: Plan) -> FormerPlan:
+    """The plan as transforms of streams take it."""
+    return FormerPlan(plan.config, [], plan.schema)
+
+
 def told(error: Exception) -> Exception:
     """The `InputError` behind what Beam raised, if there is one."""
     seen: BaseException | None = error
@@ -120,10 +131,9 @@ def build(pipeline: Any, plan: Plan, files: list[File], given: Mapping[str, Any]
     if config.input.resume is not None:
         raise InputError("input.resume needs the local engine; a Beam run reads all files anew")
     numbered = {f.number: f.path for f in files}
-    found = pipeline | "Sums" >> SumFiles(plan, files, config.output.moments)
-    noticed = beam.pvalue.AsSingleton(found.noticed | "Noticed" >> beam.CombineGlobally(add_counts))
-    extents = beam.pvalue.AsIter(found.reach)
-    estimated = found.sums | "Estimate" >> beam.ParDo(EstimateGroup(plan), noticed, extents).with_outputs(
+    found = pipeline | "Sums" >> SumFiles(plan, files)
+    noticed = beam.pvalue.AsSingleton(total_counts(found))
+    estimated = found.states | "Estimate" >> beam.ParDo(EstimateBuckets(plan), noticed).with_outputs(
         SKIPPED, main="estimates"
     )
     listed = estimated.estimates | "Each" >> beam.FlatMap(each).with_output_types(Estimate)
@@ -137,12 +147,12 @@ def build(pipeline: Any, plan: Plan, files: list[File], given: Mapping[str, Any]
         | "Write"
         >> beam.ParDo(
             WriteRun(plan, dict(given), [f.path for f in files]),
-            beam.pvalue.AsList(found.sums),
+            beam.pvalue.AsIter(found.states),
             beam.pvalue.AsDict(estimated.estimates),
             beam.pvalue.AsDict(estimated[SKIPPED]),
             beam.pvalue.AsIter(rejections),
             noticed,
-            extents,
+            beam.pvalue.AsIter(found.reaches),
         )
     )
 
@@ -155,12 +165,18 @@ class Explain(beam.DoFn):  # type: ignore[misc]
 
     def process(self, element: tuple[int, Iterable[tuple[int, str]]]) -> Iterator[tuple[int, int, str, Any]]:
         file, found = element
-        known = dict(found)
-        places = np.array([(0, row) for row in known], np.int64).reshape(-1, 2)
-        reasons = {(0, row): reason for row, reason in known.items()}
+        counts, conflicts = RowCounts(), []
+        for row, reason in found:
+            if reason == CONFLICT:
+                conflicts.append(row)
+                continue
+            counts.places.append(Place(np.zeros(1, np.int64), np.array([row])))
+            if reason:
+                counts.reasons[0, row] = reason
+        counts.conflicts.append(Place(np.zeros(len(conflicts), np.int64), np.array(conflicts, np.int64)))
         with opened(self.plan.config, File(file, self.paths[file])) as source:
             assert source is not None
-            for r in explain([source], self.plan.schema, [places], reasons, []):
+            for r in explain([source], self.plan.schema, counts):
                 yield file, r.row, r.reason, r.record
 
 
@@ -174,24 +190,27 @@ class WriteRun(beam.DoFn):  # type: ignore[misc]
     def process(
         self,
         _: None,
-        sums: list[tuple[str, Sums]],
-        found: dict[str, list[Estimate]],
-        skipped: dict[str, str],
+        states: Iterable[tuple[int, AggregationState]],
+        found: dict[Group, list[Estimate]],
+        skipped: dict[Group, str],
         rejections: Iterable[tuple[int, int, str, Any]],
         noticed: dict[str, int],
-        extents: Iterable[tuple[str, Reach]],
+        reaches: Iterable[list[Reach]],
     ) -> None:
-        plan, reach = self.plan, joined(extents)
+        plan = self.plan
         check_unchanged(self.stamps)
-        check_limit(plan, noticed)
-        order = sorted(reach, key=lambda key: reach[key].place)
-        groups = dict(sums)
-        totals = [groups[key].digest.total for key in order if key in groups]
-        used = sum(m.records for m in totals)
+        check_counts(plan, noticed)
+        totals = {
+            group: state.sums.of_group(number).total
+            for _, state in states
+            for number, group in enumerate(state.groups)
+        }
+        order = [group for group in join_reaches(reaches) if group in totals]
+        used = sum(m.records for m in totals.values())
         if not used:
             raise InputError(_nothing(noticed, rejections))
         if not found:
-            first = skipped[next(key for key in order if key in skipped)]
+            first = skipped[next(group for group in order if group in skipped)]
             alone = len(order) == 1
             raise InputError(first if alone else f"no group has enough data; the first one: {first}")
         ledger = {
@@ -199,39 +218,34 @@ class WriteRun(beam.DoFn):  # type: ignore[misc]
             "rows": self._rows(noticed, used).to_dict(),
             "sorted": False,
             "records": used,
-            "pairs": sum(m.pairs for m in totals),
-            "realizations": sum(m.counts.realizations for m in totals),
+            "pairs": sum(m.pairs for m in totals.values()),
+            "realizations": sum(m.counts.realizations for m in totals.values()),
             "groups": len(order),
-            "duplicates": sum(m.counts.duplicates for m in totals),
+            "duplicates": sum(m.counts.duplicates for m in totals.values()),
             "conflicting": noticed.get("conflicting", 0),
-            "gaps": sum(m.gaps for m in totals),
+            "gaps": sum(m.gaps for m in totals.values()),
             "rejected": noticed.get("rejected", 0),
-            "filled_with_zero": noticed.get("filled_with_zero", 0),
+            "filled_with_zero": noticed.get("filled", 0),
             "incomplete": noticed.get("incomplete", 0),
-            "skipped": {_name(key): skipped[key] for key in order if key in skipped},
+            "skipped": {", ".join(group): skipped[group] for group in order if group in skipped},
         }
-        estimates = [e for key in order for e in found.get(key, [])]
-        saved = header(plan)
+        estimates = [e for group in order for e in found.get(group, [])]
+        whole = AggregationState(plan.spec)
         if plan.config.output.moments:
-            kept = [groups[key] for key in order if key in groups]
-            kept = [with_noticed(kept[0], noticed)] if len(order) == 1 else kept
-            saved = replace(saved, groups=kept)
+            whole = reduce(add, (state for _, state in states), whole)
+            whole = of_groups(whole, np.array([whole.groups.index(group) for group in order]))
+        if len(order) == 1:
+            whole.count(order[0], rejected=noticed.get("rejected", 0))
         write(
-            Result(estimates, {}, ledger, _sorted(rejections, self.paths), lambda: saved),
-            plan.config,
-            self.given,
+            Result(estimates, {}, ledger, _sorted(rejections, self.paths), whole), plan.config, self.given
         )
 
     def _rows(self, noticed: dict[str, int], records: int) -> Ledger:
         """What became of every row; `Unbalanced` if one was lost, also on the way to the sums, which hold
         `records`."""
-        used = noticed["used"] - (noticed["kept"] - records)
+        used = noticed["used"] - (noticed["records"] - records)
         ends = (noticed.get(name, 0) for name in ("duplicate", "rejected"))
         return Ledger(noticed.get("rows", 0), used, *ends).check()
-
-
-def _name(key: str) -> str:
-    return ", ".join(json.loads(key))
 
 
 def _sorted(rejections: Iterable[tuple[int, int, str, Any]], paths: list[str]) -> Any:

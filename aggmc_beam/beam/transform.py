@@ -6,22 +6,27 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import apache_beam as beam
+from apache_beam.transforms.window import GlobalWindows
 
-from aggmc_beam.beam.bounded import NOTICED, REACH, REJECTED, SHARDS, Outcome, SumRecords, add_counts
-from aggmc_beam.beam.combiners import ReachFn
-from aggmc_beam.beam.estimating import EstimateGroup
-from aggmc_beam.beam.former.engine import Plan
-from aggmc_beam.beam.gathering import Gather
+from aggmc_beam.beam.blocks import Block
+from aggmc_beam.beam.combine import SumsCombineFn
+from aggmc_beam.beam.estimate import EstimateStates, in_window
+from aggmc_beam.beam.exact import NOTICED, REJECTED, SHARDS
+from aggmc_beam.beam.former.engine import Plan as FormerPlan
+from aggmc_beam.beam.gather import GatherInWindows
 from aggmc_beam.beam.parsing import ParseRecords
+from aggmc_beam.beam.plan import make_plan, plan_of
+from aggmc_beam.beam.transforms import EstimateSums, SumElements
 from aggmc_beam.beam.unbounded import Refresh
-from aggmc_beam.beam.values import Batch, Reach
-from aggmc_beam.config import Columns, Config, Input, Uncertainty
+from aggmc_beam.config import Config
 from aggmc_beam.config.model import Stream
 from aggmc_beam.errors import InputError
-from aggmc_beam.fitting import Settings
-from aggmc_beam.noise import Exact, Noise
-from aggmc_beam.records import Clock, Schema
+from aggmc_beam.noise import Noise
 from aggmc_beam.result import Estimate
+from aggmc_beam.sums.records import Records
+from aggmc_beam.sums.state import AggregationState
+
+GLOBAL, INPUT = "global", "input"
 
 
 class Estimated(NamedTuple):
@@ -36,15 +41,20 @@ class Estimated(NamedTuple):
 class EstimateTransitions(beam.PTransform):  # type: ignore[misc]
     """Estimates of the transition matrix behind a PCollection of records.
 
-    Records are dictionaries, Beam rows or JSON text with a realization, a time and counts, or `Batch`es
-    of them. From bounded data comes one estimate for each group (and cell of the chain), whatever the
-    order and however often a record is repeated. From unbounded data the estimates are refreshed:
-    `stream` says how often, how late a record may come and how long a silent realization is known.
+    Records are dictionaries, Beam rows, named tuples, dataclasses, JSON text, Pub/Sub messages or Arrow tables with
+    a realization, a time and counts, or (key, record) pairs, of which the key is left out. From bounded data comes
+    one estimate for each group (and cell of the chain), whatever the order and however often a record is repeated.
+    From unbounded data the estimates are refreshed: `stream` says how often, how late a record may come and how
+    long a silent realization is known.
 
     states: names, in the order of the counts. noise, population, estimator, chain, level, lags: as for
     `am.estimate`. realization, time, counts, population_column, group_by: names of fields; `counts` is
     one field with a list, or one field per state. step, origin: length of a time step, a number or a
     duration such as "1h" for time stamps, and where steps begin.
+
+    windowing: "global" makes estimates of all records. With "input" there are estimates for each of the windows that
+    elements have, which they tell in `window`; a pair of records belongs to a window if both do. Of unbounded data
+    those come as the pipeline's triggers say, and repeated records are counted, not left out.
 
     >>> import aggmc_beam as am
     >>> rows = [{"realization": 0, "time": t, "counts": c}
@@ -76,85 +86,79 @@ class EstimateTransitions(beam.PTransform):  # type: ignore[misc]
         max_rejected: int | float | None = None,
         stream: Stream | None = None,
         shards: int | None = None,
+        windowing: str = GLOBAL,
     ) -> None:
         super().__init__()
-        chain = Settings(chain=chain).chain
-        names = tuple(str(s) for s in states)
-        columns = counts if isinstance(counts, str) else tuple(counts)
-        config = Config(
-            input=Input(
-                files="a PCollection",
-                columns=Columns(realization, time, columns, None, population_column),
-                step=step,
-                origin=origin,
-            ),
-            states=names,
-            group_by=tuple(group_by),
-            noise=noise or Exact(),
-            population=population if population_column is None else None,
-            chain=chain,
-            estimator=estimator,
-            lags=lags,
-            uncertainty=Uncertainty(level, replicates, block),
-            max_rejected=max_rejected,
-            stream=stream,
-        )
-        self._set(config, shards)
+        if windowing not in (GLOBAL, INPUT):
+            raise InputError(f"windowing must be 'global' or 'input'; got {windowing!r}")
+        if windowing == INPUT and stream is not None:
+            raise InputError("with windowing='input' the pipeline's own triggers tell when estimates come; "
+                             "leave `stream` out")  # fmt: skip
+        self.plan = make_plan(
+            states, noise, population, estimator, chain, level, lags, realization, time, counts, population_column,
+            group_by, step, origin, replicates, block, max_rejected, stream,
+        )  # fmt: skip
+        self.shards, self.windowing = shards, windowing
 
     @classmethod
     def from_config(cls, config: Config, shards: int | None = None) -> EstimateTransitions:
         """With all settings of a config whose states are listed."""
         made = cls.__new__(cls)
         beam.PTransform.__init__(made)
-        made._set(config, shards)
+        made.plan, made.shards, made.windowing = plan_of(config), shards, GLOBAL
         return made
 
-    def _set(self, config: Config, shards: int | None) -> None:
-        self.plan, self.shards = Plan(config, [], schema_of(config)), shards
-
     def expand(self, records: Any) -> Estimated:
+        self._check_windows(records)
         if records.is_bounded:
-            return self._bounded(records)
+            found = records | "Sum" >> SumElements(self.plan, self.shards or SHARDS)
+            return Estimated(tuple(found) | "Estimate" >> EstimateSums(self.plan), found.rejected)
+        if self.windowing == INPUT:
+            return self._in_windows(records)
         parsed = records | "Parse" >> ParseRecords(self.plan.schema)
-        return Estimated(*(parsed | "Refresh" >> Refresh(self.plan, self.shards or 1)))
+        plan = FormerPlan(self.plan.config, [], self.plan.schema)
+        return Estimated(*(parsed | "Refresh" >> Refresh(plan, self.shards or 1)))
 
-    def sums(self, records: Any) -> Outcome:
-        """The sums of bounded records by group, before anything is estimated."""
-        step = beam.ParDo(Gather(self.plan, self.shards or SHARDS)).with_output_types(
-            tuple[str, Batch],
-            **{REACH: tuple[str, Reach], REJECTED: Any, NOTICED: dict[str, int]},
+    def _check_windows(self, records: Any) -> None:
+        windows = records.windowing.windowfn
+        if isinstance(windows, GlobalWindows):
+            return
+        if self.windowing == GLOBAL:
+            raise InputError(
+                f"the records are in {type(windows).__name__}; make estimates of each window by windowing='input', "
+                "or of all of them after beam.WindowInto(beam.window.GlobalWindows())"
+            )
+        if windows.is_merging():
+            raise InputError(
+                f"{type(windows).__name__} are merged after records are in them, so that no window tells which pairs "
+                "it holds; use fixed or sliding windows"
+            )
+
+    def _in_windows(self, records: Any) -> Estimated:
+        """Estimates of unbounded records, by the windows and triggers that they have."""
+        step = beam.ParDo(GatherInWindows(self.plan, SHARDS)).with_output_types(
+            tuple[int, Block], **{REJECTED: Any, NOTICED: dict[str, int]}
         )
-        gathered = records | "Gather" >> step.with_outputs(REACH, REJECTED, NOTICED, main="batches")
-        reach = gathered[REACH] | "Reach" >> beam.CombinePerKey(ReachFn())
-        sums = SumRecords(self.plan, False, False, self.shards or SHARDS)
-        found: Outcome = (gathered.batches, reach) | "Sums" >> sums
-        noticed = (gathered[NOTICED], found.noticed) | "All noticed" >> beam.Flatten()
-        rejected = (gathered[REJECTED], found.rejected) | "All rejected" >> beam.Flatten()
-        return found._replace(noticed=noticed, rejected=rejected)
-
-    def _bounded(self, records: Any) -> Estimated:
-        plan, sums = self.plan, self.sums(records)
-        noticed = sums.noticed | NOTICED >> beam.CombineGlobally(add_counts)
-        estimated = sums.sums | "Estimate" >> beam.ParDo(
-            EstimateGroup(plan), beam.pvalue.AsSingleton(noticed), beam.pvalue.AsIter(sums.reach)
-        ).with_outputs("skipped", main="estimates")
-        estimates = estimated.estimates | "Each" >> beam.FlatMapTuple(
-            lambda _, found: found
-        ).with_output_types(Estimate)
-        return Estimated(estimates, sums.rejected)
+        gathered = records | "Gather" >> step.with_outputs(REJECTED, NOTICED, main="blocks")
+        fn = SumsCombineFn.of_plan(self.plan)
+        estimates = (
+            gathered.blocks
+            | "Records" >> beam.MapTuple(lambda _, block: block.records).with_output_types(Records)
+            | "Sum" >> beam.CombineGlobally(fn).without_defaults()
+            | "Estimate" >> beam.ParDo(_EstimateWindow(self.plan)).with_output_types(Estimate)
+        )
+        return Estimated(estimates, gathered[REJECTED])
 
 
-def schema_of(config: Config) -> Schema:
-    """The schema of a config, as far as it can be told without looking at the data."""
-    columns = config.input.columns
-    if config.input.layout == "long":
-        raise InputError("the long layout is for files; records of a stream hold all counts of a step")
-    return Schema(
-        states=config.known_states or (),
-        counts=columns.counts or "counts",
-        realization=columns.realization,
-        time=columns.time,
-        clock=Clock(config.input.step, config.input.origin or 0),
-        group_by=config.group_by,
-        population=columns.population,
-    )
+class _EstimateWindow(beam.DoFn):  # type: ignore[misc]
+    """The sums of a window to the estimates of its groups."""
+
+    def __init__(self, plan: Any) -> None:
+        self.step = EstimateStates(settings=plan.settings)
+
+    def process(self, state: AggregationState, window: Any = beam.DoFn.WindowParam) -> Any:
+        for _, found in self.step.estimates(state):
+            if isinstance(found, InputError):
+                self.step.skipped.inc()
+            else:
+                yield from (in_window(one, window) for one in found)

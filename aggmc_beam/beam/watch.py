@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.io.fileio import MatchContinuously
 
-from aggmc_beam.beam.bounded import REJECTED, counter
-from aggmc_beam.beam.files import File, opened, read_file
-from aggmc_beam.beam.former.engine import Plan
-from aggmc_beam.beam.former.explain import explain
-from aggmc_beam.beam.parsing import Parsed, rejection
+from aggmc_beam.beam.blocks import Block, join_blocks, records_of
+from aggmc_beam.beam.exact import REJECTED, counter, whole_records
+from aggmc_beam.beam.files import File, opened
+from aggmc_beam.beam.parsing import Parsed
+from aggmc_beam.beam.pieces import Piece, read_blocks
+from aggmc_beam.beam.rows import rejection
 from aggmc_beam.durations import microseconds
 from aggmc_beam.errors import InputError
+from aggmc_beam.local.blocks import Place, RowCounts
+from aggmc_beam.local.engine import Plan
+from aggmc_beam.local.explain import explain
 from aggmc_beam.records import Record
 
 
@@ -63,17 +68,28 @@ class ReadRecords(beam.DoFn):  # type: ignore[misc]
             yield beam.pvalue.TaggedOutput(REJECTED, rejection(path, f"the file cannot be read: {error}"))
 
     def _records(self, file: File) -> Iterator[Any]:
-        refused = []
-        for reading in read_file(self.plan, file):
-            counter("rows").inc(reading.rows)
-            refused.append(reading.refused)
-            for batch in reading.batches:
-                yield from map(batch.record, range(len(batch)))
-        if not sum(map(len, refused)):
+        plan, rows = self.plan, Counter[str]()
+        blocks: list[Block] = []
+        places: list[Place] = []
+        for block, noticed, refused in read_blocks(plan, Piece(file)):
+            rows.update(noticed)
+            places += [] if refused is None else [refused]
+            if block is not None and plan.schema.state is None:
+                yield from records_of(block)
+            elif block is not None:
+                blocks.append(block)
+        counts = RowCounts(places=places)
+        if blocks:
+            aside: list[tuple[Place, str]] = []
+            yield from records_of(whole_records(plan, join_blocks(blocks), rows, aside))
+            for place, reason in aside:
+                counts.reject(place, reason)
+        counter("rows").inc(rows["rows"])
+        if not counts.places:
             return
-        with opened(self.plan.config, file) as source:
+        with opened(plan.config, file) as source:
             assert source is not None
-            for r in explain([source], self.plan.schema, refused, {}, []):
+            for r in explain([source], plan.schema, counts):
                 counter("rejected").inc()
                 where = {"file": file.path, "row": r.row}
                 yield beam.pvalue.TaggedOutput(REJECTED, {**rejection(r.record, r.reason), "source": where})

@@ -88,7 +88,7 @@ class BlockReader:
         long table that lie in one block become records; a record in several blocks comes apart.
         """
         held: list[tuple[int, Tidy]] = []
-        for number, tidy in self._tidy(part):
+        for number, tidy in self.tidy(part):
             if len(tidy):
                 held.append((number, tidy))
             if size is not None and sum(len(one) for _, one in held) >= size:
@@ -111,7 +111,7 @@ class BlockReader:
                 held.append((number, read.tidy))
         return self._block(held)
 
-    def _tidy(self, part: tuple[int, int]) -> Iterator[tuple[int, Tidy]]:
+    def tidy(self, part: tuple[int, int] = (0, 1)) -> Iterator[tuple[int, Tidy]]:
         """The valid rows of each batch, with the number of the source."""
         index, parts = part
         columns = self._tidier.columns

@@ -1,0 +1,391 @@
+"""The steps of an estimate, each a transform that can be used alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+from apache_beam.transforms.window import GlobalWindows
+
+from aggmc_beam.beam import sinks
+from aggmc_beam.beam.blocks import Block, join_blocks
+from aggmc_beam.beam.estimate import EstimateStates, in_window
+from aggmc_beam.beam.exact import (
+    NOTICED,
+    REJECTED,
+    SHARDS,
+    Summed,
+    SumBlocks,
+    add_counts,
+    count_noticed,
+    counter,
+    first_of_repeated,
+    of_groups,
+    shown_record,
+)
+from aggmc_beam.beam.files import find_files
+from aggmc_beam.beam.frames import ElementReader
+from aggmc_beam.beam.gather import Gather, GatherInWindows, noticed
+from aggmc_beam.beam.pieces import Piece, SplitFile, opened_piece, read_blocks
+from aggmc_beam.beam.plan import make_plan
+from aggmc_beam.config import Output
+from aggmc_beam.errors import InputError
+from aggmc_beam.ledger import Ledger, check_rejected
+from aggmc_beam.local.blocks import Place, RowCounts
+from aggmc_beam.local.engine import Plan
+from aggmc_beam.local.explain import CONFLICT, explain
+from aggmc_beam.result import Estimate as Found
+from aggmc_beam.sums.records import Records
+from aggmc_beam.sums.state import AggregationState
+
+
+class Sums(NamedTuple):
+    """The outputs of `SumRecords`: PCollections of (group, state) pairs, or (key, state) with `PerKey`; of what was
+    rejected: dictionaries with the record, the reason and the source; and of one `Ledger`."""
+
+    sums: Any
+    rejected: Any
+    ledger: Any
+
+
+class ParseRecords(beam.PTransform):  # type: ignore[misc]
+    """Elements of any kind to blocks of records, `aggmc_beam.sums.records.Records`, and to what is none:
+    dictionaries with the record, the reason and the source. Arguments are those of `EstimateTransitions`.
+
+    >>> rows = [{"realization": 0, "time": t, "counts": [3, 7]} for t in range(5)]
+    >>> with beam.Pipeline("FnApiRunner") as p:
+    ...     blocks, rejected = p | beam.Create([*rows, "{"]) | ParseRecords(["in", "out"])
+    ...     _ = blocks | beam.Map(lambda block: print(block.counts.shape))
+    (5, 2)
+    """
+
+    def __init__(self, states: Sequence[str], **options: Any) -> None:
+        super().__init__()
+        self.plan = make_plan(states, **options)
+
+    def expand(self, elements: Any) -> tuple[Any, Any]:
+        step = beam.ParDo(_Parse(self.plan.schema)).with_output_types(Records, **{REJECTED: Any, NOTICED: dict[str, int]})
+        batches = elements | "Batch" >> beam.BatchElements(min_batch_size=256, max_batch_size=4096)
+        found = batches | "Parse" >> step.with_outputs(REJECTED, NOTICED, main="blocks")
+        return found.blocks, found[REJECTED]
+
+
+class ReadRecords(beam.PTransform):  # type: ignore[misc]
+    """A pipeline to blocks of the records in files, and to rows that are none: dictionaries with the record, the
+    reason and the source. `files` is a path or glob of any filesystem that Beam knows; other arguments are those
+    of `EstimateTransitions`.
+    """
+
+    def __init__(self, files: str, states: Sequence[str], **options: Any) -> None:
+        super().__init__()
+        plan = make_plan(states, **options)
+        self.plan = replace(plan, config=replace(plan.config, input=replace(plan.config.input, files=files)))
+
+    def expand(self, pipeline: Any) -> tuple[Any, Any]:
+        step = beam.ParDo(_ReadPiece(self.plan)).with_output_types(Records, **{REJECTED: Any})
+        found = (
+            pipeline
+            | "Files" >> beam.Create(find_files(self.plan.config))
+            | "Split" >> beam.ParDo(SplitFile(self.plan)).with_output_types(str)
+            | "Spread" >> beam.Reshuffle()
+            | "Read" >> step.with_outputs(REJECTED, main="blocks")
+        )
+        return found.blocks, found[REJECTED]
+
+
+class _ReadPiece(beam.DoFn):  # type: ignore[misc]
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def process(self, text: str) -> Iterator[Any]:
+        piece = Piece.from_text(text)
+        for block, _, refused in read_blocks(self.plan, piece):
+            if block is not None and len(block):
+                yield block.records
+            if refused is not None:
+                yield from self._rejected(piece, refused)
+
+    def _rejected(self, piece: Piece, refused: Place) -> Iterator[Any]:
+        here = Place(0 * refused.file, refused.row - piece.start)
+        with opened_piece(self.plan, piece) as source:
+            assert source is not None
+            for r in explain([source], self.plan.schema, RowCounts(places=[here])):
+                where = {"file": piece.file.path, "row": r.row + piece.start}
+                rejected = {"record": r.record, "reason": r.reason, "source": where}
+                yield beam.pvalue.TaggedOutput(REJECTED, rejected)
+
+
+class WriteEstimates(beam.PTransform):  # type: ignore[misc]
+    """Estimates, or (key, estimate) pairs, to JSON lines in `directory` and, if they are named, to Parquet files
+    there, a table of BigQuery and a topic of Pub/Sub.
+    """
+
+    def __init__(
+        self, directory: str, parquet: bool = False, bigquery: str | None = None, pubsub: str | None = None
+    ) -> None:
+        super().__init__()
+        self.output = Output(directory=directory, parquet=parquet, bigquery=bigquery, pubsub=pubsub)
+
+    def expand(self, estimates: Any) -> Any:
+        plain = estimates | "Without keys" >> beam.Map(_without_key).with_output_types(Found)
+        return plain | "Write" >> sinks.WriteEstimates(self.output, streaming=not estimates.is_bounded)
+
+
+def _without_key(element: Any) -> Found:
+    return element[1] if isinstance(element, tuple) else element
+
+
+class _Parse(beam.DoFn):  # type: ignore[misc]
+    def __init__(self, schema: Any) -> None:
+        self.reader = ElementReader(schema)
+
+    def process(self, elements: list[Any]) -> Iterator[Any]:
+        found = self.reader.read(elements)
+        yield from found.records
+        yield from noticed(found)
+
+
+class SumRecords(beam.PTransform):  # type: ignore[misc]
+    """Bounded elements to the exact sums of their records: one that is repeated counts once, and the output
+    `ledger` tells what became of every row. Arguments are those of `EstimateTransitions`.
+
+    All records of a realization meet, in the windows that elements have. `SumRecords.PerKey` takes (key, record)
+    pairs and sums those of each key, all of which one worker holds for a while.
+
+    >>> from aggmc_beam.beam import Estimate
+    >>> rows = [{"realization": 0, "time": t, "counts": c}
+    ...         for t, c in enumerate([[3, 7], [4, 6], [2, 8], [5, 5], [4, 6], [3, 7]])]
+    >>> with beam.Pipeline("FnApiRunner") as p:
+    ...     found = p | beam.Create([*rows, rows[0]]) | SumRecords(["in", "out"], population=10)
+    ...     _ = found.sums | Estimate(estimator="mom") | beam.MapTuple(lambda group, e: print(e.counts["pairs"]))
+    ...     _ = found.ledger | beam.Map(print)
+    5
+    7 rows read: 6 used, 1 duplicate, 0 rejected, 0 late
+    """
+
+    def __init__(self, states: Sequence[str], shards: int = SHARDS, **options: Any) -> None:
+        super().__init__()
+        self.plan, self.shards = make_plan(states, **options), shards
+
+    def expand(self, elements: Any) -> Sums:
+        found: Summed = elements | "Sum" >> SumElements(self.plan, self.shards)
+        sums = found.states | "Groups" >> beam.FlatMapTuple(_each_group).with_output_types(
+            tuple[tuple[str, ...], AggregationState]
+        )
+        return Sums(sums, found.rejected, _ledger(found.noticed))
+
+    class PerKey(beam.PTransform):  # type: ignore[misc]
+        """(key, record) pairs to (key, state) pairs; see `SumRecords`."""
+
+        def __init__(self, states: Sequence[str], **options: Any) -> None:
+            super().__init__()
+            self.plan = make_plan(states, **options)
+
+        def expand(self, pairs: Any) -> Sums:
+            key = _key_type(pairs)
+            blocks = beam.ParDo(_GatherByKey(self.plan)).with_output_types(
+                tuple[key, Block], **{REJECTED: Any, NOTICED: dict[str, int]}  # type: ignore[valid-type]
+            )
+            gathered = pairs | "Gather" >> blocks.with_outputs(REJECTED, NOTICED, main="blocks")
+            step = beam.ParDo(_SumKey(self.plan)).with_output_types(
+                tuple[key, AggregationState], **{REJECTED: Any, NOTICED: dict[str, int]}  # type: ignore[valid-type]
+            )
+            met = gathered.blocks | "Meet" >> beam.GroupByKey()
+            summed = met | "Sum" >> step.with_outputs(REJECTED, NOTICED, main="sums")
+            all_rejected = (gathered[REJECTED], summed[REJECTED]) | "All rejected" >> beam.Flatten()
+            all_noticed = (gathered[NOTICED], summed[NOTICED]) | "All noticed" >> beam.Flatten()
+            return Sums(summed.sums, all_rejected, _ledger(all_noticed))
+
+
+def _key_type(pairs: Any) -> Any:
+    from apache_beam.typehints import typehints
+
+    kind = pairs.element_type
+    return kind.tuple_types[0] if isinstance(kind, typehints.TupleConstraint) else Any
+
+
+def _each_group(bucket: int, state: AggregationState) -> Iterator[tuple[tuple[str, ...], AggregationState]]:
+    for number, group in enumerate(state.groups):
+        yield group, of_groups(state, [number])
+
+
+def _ledger(counts: Any) -> Any:
+    total = counts | "Counts" >> beam.WindowInto(GlobalWindows()) | "Add counts" >> beam.CombineGlobally(add_counts)
+    return total | "Ledger" >> beam.Map(ledger_of).with_output_types(Ledger)
+
+
+def ledger_of(counts: Mapping[str, int]) -> Ledger:
+    """What became of the rows that were counted."""
+    ends = (counts.get(name, 0) for name in ("used", "duplicate", "rejected"))
+    return Ledger(counts.get("rows", 0), *ends).check()
+
+
+class SumElements(beam.PTransform):  # type: ignore[misc]
+    """Elements to `Summed`, in the windows that they have."""
+
+    def __init__(self, plan: Plan, shards: int) -> None:
+        super().__init__()
+        self.plan, self.shards = plan, shards
+
+    def expand(self, elements: Any) -> Summed:
+        whole = isinstance(elements.windowing.windowfn, GlobalWindows)
+        fn = (Gather if whole else GatherInWindows)(self.plan, self.shards)
+        step = beam.ParDo(fn).with_output_types(tuple[int, Block], **{REJECTED: Any, NOTICED: dict[str, int]})
+        gathered = elements | "Gather" >> step.with_outputs(REJECTED, NOTICED, main="blocks")
+        found: Summed = gathered.blocks | "Sum" >> SumBlocks(self.plan)
+        rejected = (gathered[REJECTED], found.rejected) | "All rejected" >> beam.Flatten()
+        counts = (gathered[NOTICED], found.noticed) | "All noticed" >> beam.Flatten()
+        return found._replace(rejected=rejected, noticed=counts)
+
+
+class _GatherByKey(beam.DoFn):  # type: ignore[misc]
+    """(key, record) pairs to (key, block) pairs."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.reader = ElementReader(plan.schema)
+
+    def start_bundle(self) -> None:
+        self.waiting: dict[Any, tuple[Any, list[Any]]] = {}
+
+    def process(self, element: tuple[Any, Any], window: Any = beam.DoFn.WindowParam) -> Iterable[Any]:
+        key, record = element
+        at = (window, key)
+        if at not in self.waiting:
+            self.waiting[at] = key, []
+        waiting = self.waiting[at][1]
+        waiting.append(record)
+        if len(waiting) >= 4096:
+            yield from self._read(key, waiting)
+
+    def finish_bundle(self) -> Iterator[Any]:
+        for (window, key), (_, waiting) in self.waiting.items():
+            yield from Gather._in_window(window, self._read(key, waiting))
+
+    def _read(self, key: Any, waiting: list[Any]) -> Iterator[Any]:
+        found = self.reader.read(waiting)
+        waiting.clear()
+        for records in found.records:
+            yield key, Block(records)
+        yield from noticed(found)
+
+
+class _SumKey(beam.DoFn):  # type: ignore[misc]
+    """All blocks of a key to its state."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def process(self, element: tuple[Any, Iterable[Block]]) -> Iterator[Any]:
+        key, blocks = element
+        records = first_of_repeated(join_blocks(list(blocks))).records
+        state = AggregationState(self.plan.spec)
+        found = state.add(records)
+        yield key, state
+        counts = {
+            "used": len(records) - len(found.repeated) - len(found.refused),
+            "duplicate": len(found.repeated),
+            "rejected": len(found.refused),
+        }
+        count_noticed(counts)
+        yield beam.pvalue.TaggedOutput(NOTICED, counts)
+        for at, reason in {**found.refused, **dict.fromkeys(found.conflicting.tolist(), CONFLICT)}.items():
+            shown = shown_record(records, at, self.plan.schema)
+            yield beam.pvalue.TaggedOutput(REJECTED, {"record": shown, "reason": reason, "source": None})
+
+
+class EstimateBuckets(beam.DoFn):  # type: ignore[misc]
+    """(bucket, state) to estimates, in the window of the state; groups with too little data go to `SKIPPED`."""
+
+    SKIPPED = "skipped"
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.step = EstimateStates(settings=plan.settings)
+
+    def process(
+        self,
+        element: tuple[int, AggregationState],
+        counts: Mapping[str, int],
+        window: Any = beam.DoFn.WindowParam,
+    ) -> Iterator[Any]:
+        check_counts(self.plan, counts)
+        state = element[1]
+        if len(state.groups) == 1 and counts.get("groups") == 1:
+            state = state.copy()
+            state.count(state.groups[0], rejected=counts.get("rejected", 0))
+        for group, found in self.step.estimates(state):
+            if isinstance(found, InputError):
+                counter("skipped_groups").inc()
+                yield beam.pvalue.TaggedOutput(self.SKIPPED, (group, str(found)))
+            else:
+                yield group, [in_window(one, window) for one in found]
+
+
+def check_counts(plan: Plan, counts: Mapping[str, int]) -> None:
+    """`InputError` if too many records were rejected."""
+    rejected = counts.get("rejected", 0)
+    read = rejected + counts.get("used", 0) + counts.get("duplicate", 0)
+    check_rejected(rejected, read, plan.config.max_rejected)
+
+
+def check_any_used(plan: Plan, counts: Mapping[str, int], reasons: Iterable[str]) -> None:
+    """`InputError` if there were records and none could be used, unless `max_rejected` allows that."""
+    check_counts(plan, counts)
+    if counts.get("rejected") and not counts.get("used") and plan.config.max_rejected is None:
+        reason = next(iter(reasons), "")
+        raise InputError(f"all {counts['rejected']:,} records were rejected; one of them: {reason}")
+
+
+class EstimateSums(beam.PTransform):  # type: ignore[misc]
+    """`Summed` to estimates of its groups, in the order of cells; fails where no record could be used."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__()
+        self.plan = plan
+
+    def expand(self, inputs: Any) -> Any:
+        found = Summed(*inputs)
+        total = total_counts(found)
+        reason = (
+            found.rejected
+            | "Reasons" >> beam.Map(lambda r: r["reason"]).with_output_types(str)
+            | "One window" >> beam.WindowInto(GlobalWindows())
+            | "Reason" >> beam.CombineGlobally(_least).without_defaults()
+        )
+        _ = total | "Check" >> beam.ParDo(_Check(self.plan), beam.pvalue.AsIter(reason))
+        step = beam.ParDo(EstimateBuckets(self.plan), beam.pvalue.AsSingleton(total))
+        estimated = found.states | "Estimate" >> step.with_outputs(EstimateBuckets.SKIPPED, main="estimates")
+        return estimated.estimates | "Each" >> beam.FlatMapTuple(_estimates).with_output_types(Found)
+
+
+def total_counts(found: Summed) -> Any:
+    """All that was noticed, and the number of groups, as one dictionary."""
+    counts = found.noticed | "Counts" >> beam.WindowInto(GlobalWindows())
+    groups = (
+        found.states
+        | "States" >> beam.WindowInto(GlobalWindows())
+        | "Groups" >> beam.MapTuple(_groups).with_output_types(dict[str, int])
+    )
+    return (counts, groups) | "All counts" >> beam.Flatten() | "Total" >> beam.CombineGlobally(add_counts)
+
+
+def _groups(_: int, state: AggregationState) -> dict[str, int]:
+    return {"groups": len(state.groups)}
+
+
+def _estimates(group: Any, found: list[Found]) -> list[Found]:
+    return found
+
+
+def _least(reasons: Iterable[str]) -> str:
+    return min(reasons, default="")
+
+
+class _Check(beam.DoFn):  # type: ignore[misc]
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def process(self, counts: Mapping[str, int], reasons: Iterable[str]) -> None:
+        check_any_used(self.plan, counts, reasons)

@@ -1,0 +1,262 @@
+"""SumsCombineFn: records of any kind, in any window and key, to the sums that `am.estimate` is made from."""
+
+import dataclasses
+import json
+from collections import namedtuple
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pytest
+from apache_beam.io.gcp.pubsub import PubsubMessage
+from apache_beam.testing.util import assert_that
+from apache_beam.transforms import trigger, window
+from apache_beam.utils.timestamp import Timestamp
+
+import aggmc_beam as am
+from aggmc_beam.beam import Estimate, SumsCombineFn
+from aggmc_beam.beam.frames import ElementReader
+from aggmc_beam.errors import InputError
+from aggmc_beam.records import Clock, Schema
+from aggmc_beam.sums.state import AggregationState
+from tests.combine_checks import check_combine_fn
+
+STATES = ("in", "out")
+
+
+def counts(steps=30, realizations=40, seed=1):
+    return am.simulate(states=2, steps=steps, realizations=realizations, population=50, seed=seed)[0]
+
+
+def rows_of(y, **more):
+    return [
+        {"realization": k, "time": t, "in": int(y[k, t, 0]), "out": int(y[k, t, 1]), **more}
+        for k in range(len(y))
+        for t in range(y.shape[1])
+    ]
+
+
+def sums_fn(**options):
+    return SumsCombineFn(STATES, population=50, counts=STATES, **options)
+
+
+def combined(fn, elements):
+    total = fn.create_accumulator()
+    for element in elements:
+        total = fn.add_input(total, element)
+    return fn.extract_output(total)
+
+
+def same_state(a, b):
+    assert a.sums.canonical().to_bytes() == b.sums.canonical().to_bytes()
+
+
+def test_it_gives_what_estimate_gives():
+    y = counts()
+    fn = sums_fn()
+    found = dict(_estimates(combined(fn, rows_of(y))))[()]
+    expected = am.estimate(y, states=STATES, population=50)
+    np.testing.assert_array_equal(found.transition_matrix, expected.transition_matrix)
+    np.testing.assert_array_equal(found.standard_error, expected.standard_error)
+
+
+def _estimates(state):
+    from aggmc_beam.beam.estimate import EstimateStates
+
+    return [(group, found[0]) for group, found in EstimateStates().estimates(state)]
+
+
+@pytest.mark.parametrize("block", [None, 5])
+def test_it_bears_what_runners_do(block):
+    y = counts(steps=8, realizations=1)
+    check_combine_fn(sums_fn(block=block, replicates=4), rows_of(y)[:7], same_state)
+
+
+def test_states_and_blocks_are_inputs_too():
+    y = counts()
+    rows = rows_of(y)
+    fn = sums_fn(replicates=10)
+    whole = combined(fn, rows)
+    half = combined(fn, rows[:600])
+    records = ElementReader(fn.plan.schema).read(rows[600:]).records[0]
+    same_state(combined(fn, [half, records]), whole)
+
+
+def test_full_buffers_are_summed_and_change_nothing():
+    rows = rows_of(counts(steps=100, realizations=60))
+    fn, small = sums_fn(), sums_fn()
+    small.enough = 1000
+    for part in (rows, rows[::-1]):
+        same_state(combined(small, part), combined(fn, part))
+
+
+Named = namedtuple("Named", ["realization", "time", "counts"])
+
+
+@dataclasses.dataclass
+class Data:
+    realization: str
+    time: int
+    counts: list
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda r: r,
+        lambda r: beam.Row(**r),
+        lambda r: Named(**r),
+        lambda r: Data(**r),
+        lambda r: json.dumps(r),
+        lambda r: json.dumps(r).encode(),
+        lambda r: json.dumps([r]),
+        lambda r: PubsubMessage(json.dumps(r).encode(), {}),
+        lambda r: ("a key", r),
+        lambda r: (b"key", json.dumps(r).encode()),
+        lambda r: {**r, "counts": [Decimal(c) for c in r["counts"]]},
+        lambda r: {**r, "counts": np.array(r["counts"])},
+        lambda r: {**r, "time": np.int64(r["time"]), "realization": r["realization"].encode()},
+        lambda r: {**r, "time": pa.scalar(r["time"]), "counts": pa.scalar(r["counts"])},
+        lambda r: pa.RecordBatch.from_pylist([r]),
+        lambda r: pa.Table.from_pylist([r]),
+    ],
+)
+def test_every_type_of_a_row_is_read(make):
+    rows = [{"realization": f"r{k}", "time": t, "counts": [k + t, 9 - t]} for k in range(3) for t in range(5)]
+    fn = SumsCombineFn(STATES, population=50)
+    same_state(combined(fn, map(make, rows)), combined(fn, rows))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda t: t,
+        lambda t: t.astimezone(timezone(timedelta(hours=2))),
+        lambda t: t.replace(tzinfo=None),
+        lambda t: t.isoformat(),
+        lambda t: Timestamp.from_utc_datetime(t),
+        lambda t: np.datetime64(t.replace(tzinfo=None)),
+        lambda t: pa.scalar(t),
+    ],
+)
+def test_every_type_of_a_time_is_read(make):
+    begin = datetime(2024, 1, 1, tzinfo=timezone.utc)
+    reader = ElementReader(Schema(STATES, STATES, clock=Clock("1h")))
+    rows = [
+        {"realization": 0, "time": make(begin + timedelta(hours=h)), "in": 1, "out": 2} for h in range(50)
+    ]
+    for part in (rows, rows[:1]):
+        found = reader.read(part)
+        assert not found.rejected
+        assert found.records[0].time.tolist() == [473352 + h for h in range(len(part))]
+
+
+def test_one_bad_value_costs_its_row_alone():
+    rows = rows_of(counts(steps=10, realizations=10))
+    reader = ElementReader(Schema(STATES, STATES))
+    bad = [True, "x", None, float("nan"), [1], 1e31, "\ud800", b"\xff"]
+    for i, value in enumerate(bad):
+        rows[7 * i] = {**rows[7 * i], "in": value}
+    found = reader.read([*rows, 5, "{"])
+    assert (found.rows, sum(map(len, found.records)), len(found.rejected)) == (102, 92, 10)
+
+
+def test_a_key_of_rejected_records_fails_unless_that_is_allowed():
+    with pytest.raises(InputError, match="all 2 records were rejected; one of them: realization is missing"):
+        combined(sums_fn(), [{"time": 0}, {"time": 1}])
+    assert combined(sums_fn(max_rejected=2), [{"time": 0}, {"time": 1}]).records == 0
+    good = rows_of(counts(steps=5, realizations=1))
+    assert combined(sums_fn(), [*good, {}]).sums.total.counts.rejected == 1
+    with pytest.raises(InputError, match="max_rejected"):
+        combined(sums_fn(max_rejected=0), [*good, {}])
+
+
+def test_repeats_that_meet_are_counted():
+    rows = rows_of(counts(steps=5, realizations=2))
+    fn = sums_fn(replicates=2)
+    assert combined(fn, rows + rows).sums.total.counts.duplicates == 10
+    state = combined(fn, rows)
+    assert combined(fn, [state, state]).sums.total.counts.overlaps == 10
+
+
+def check_matrices(expected):
+    def check(found):
+        assert sorted(key for key, _ in found) == sorted(expected)
+        for key, estimate in found:
+            np.testing.assert_allclose(
+                estimate.transition_matrix, expected[key].transition_matrix, rtol=0, atol=1e-12
+            )
+
+    return check
+
+
+def test_it_combines_by_key_globally_in_lists_with_fanout_and_in_groups():
+    north, south = counts(), counts(seed=2)
+    rows = [("north", r) for r in rows_of(north)] + [("south", r) for r in rows_of(south)]
+    expected = {
+        name: am.estimate(y, states=STATES, population=50) for name, y in [("north", north), ("south", south)]
+    }
+    both = am.estimate(np.concatenate([north, south]), states=STATES, population=50)
+    apart = [{**r, "realization": r["realization"] + 40 * (key == "south")} for key, r in rows]
+    with beam.Pipeline("FnApiRunner") as p:
+        given = p | beam.Create(rows)
+        by_key = given | "K" >> beam.CombinePerKey(sums_fn()) | "EK" >> Estimate()
+        assert_that(by_key, check_matrices(expected), "per key")
+        hot = given | "H" >> beam.CombinePerKey(sums_fn()).with_hot_key_fanout(3) | "EH" >> Estimate()
+        assert_that(hot, check_matrices(expected), "fan-out")
+        values = given | beam.GroupByKey() | beam.CombineValues(sums_fn()) | "EV" >> Estimate()
+        assert_that(values, check_matrices(expected), "values")
+        whole = p | "Apart" >> beam.Create(apart) | "G" >> beam.CombineGlobally(sums_fn())
+        keyed = whole | beam.Map(lambda state: ("all", state)) | "EG" >> Estimate()
+        assert_that(keyed, check_matrices({"all": both}), "globally")
+        grouped = (
+            given
+            | beam.MapTuple(lambda key, r: beam.Row(key=key, record=r))
+            | beam.GroupBy("key").aggregate_field("record", sums_fn(), "sums")
+            | beam.Map(lambda row: (row.key, row.sums))
+            | "EF" >> Estimate()
+        )
+        assert_that(grouped, check_matrices(expected), "fields")
+
+
+@pytest.mark.parametrize("mode", [trigger.AccumulationMode.DISCARDING, trigger.AccumulationMode.ACCUMULATING])
+def test_it_keeps_windows(mode):
+    y = counts(steps=40, realizations=25)
+    expected = {
+        start: am.estimate(y[:, max(0, start) : start + 20], states=STATES, population=50)
+        for start in (-10, 0, 10, 20, 30)
+    }
+    with beam.Pipeline("FnApiRunner") as p:
+        found = (
+            p
+            | beam.Create(rows_of(y))
+            | beam.Map(lambda r: window.TimestampedValue(("all", r), r["time"]))
+            | beam.WindowInto(
+                window.SlidingWindows(20, 10), trigger=trigger.AfterWatermark(), accumulation_mode=mode
+            )
+            | beam.CombinePerKey(sums_fn())
+            | Estimate()
+            | beam.Map(lambda kv, w=beam.DoFn.WindowParam: (int(w.start), kv[1]))
+        )
+        assert_that(found, check_matrices(expected))
+
+
+def test_its_output_is_a_state_by_type():
+    fn = sums_fn()
+    assert isinstance(combined(fn, rows_of(counts(steps=3))), AggregationState)
+
+
+def test_estimate_may_hand_over_what_fails():
+    few = rows_of(counts(steps=1, realizations=1))
+    with beam.Pipeline("FnApiRunner") as p:
+        sums = p | beam.Create([("few", r) for r in few]) | beam.CombinePerKey(sums_fn())
+        good, bad = sums | Estimate().with_exception_handling()
+        assert_that(good, lambda found: None)
+        keys = bad | beam.Map(lambda failed: failed[0][0])
+
+        def only_few(found):
+            assert found == ["few"]
+
+        assert_that(keys, only_few, "bad")
