@@ -3,9 +3,9 @@
 Everything a user may touch is named here.
 """
 
-from aggmc_beam.beam.combiners import MomentsFn, TrackFn
+from aggmc_beam.beam.combiners import TrackFn
 from aggmc_beam.beam.transform import Estimated, EstimateTransitions
 from aggmc_beam.beam.values import Batch
 from aggmc_beam.config.model import Stream
 
-__all__ = ["Batch", "EstimateTransitions", "Estimated", "MomentsFn", "Stream", "TrackFn"]
+__all__ = ["Batch", "EstimateTransitions", "Estimated", "Stream", "TrackFn"]

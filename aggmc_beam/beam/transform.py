@@ -116,7 +116,7 @@ class EstimateTransitions(beam.PTransform):  # type: ignore[misc]
         if records.is_bounded:
             return self._bounded(records)
         parsed = records | "Parse" >> ParseRecords(self.plan.schema)
-        return Estimated(*(parsed | "Refresh" >> Refresh(self.plan, self.shards or 1)))
+        return Estimated(*(parsed | "Refresh" >> Refresh(self.plan)))
 
     def sums(self, records: Any) -> Outcome:
         """The sums of bounded records by group, before anything is estimated."""
