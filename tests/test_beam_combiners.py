@@ -12,15 +12,13 @@ from combine_checks import check_combine_fn
 
 import aggmc_beam as am
 from aggmc_beam.beam import coders
-from aggmc_beam.beam.combiners import GroupFn, MomentsFn, ReachFn, TrackFn
-from aggmc_beam.beam.joining import Arrivals
-from aggmc_beam.beam.values import Batch, Known, Reach, Snapshot, Status, without_tracks
+from aggmc_beam.beam.combiners import GroupFn, ReachFn, TrackFn
+from aggmc_beam.beam.values import Batch, Reach, without_tracks
 from aggmc_beam.chain import Cycle, EachStep, Stationary
 from aggmc_beam.digest import Digest, Replicates
 from aggmc_beam.errors import InputError
 from aggmc_beam.records import Record
 from aggmc_beam.saved import Sums
-from aggmc_beam.track import Row, Track
 from aggmc_beam.tracks import Tracks
 
 STORED = Path(__file__).parent / "stored"
@@ -94,59 +92,6 @@ def test_group_fn_adds_realizations_and_keeps_their_span():
     check_combine_fn(GroupFn(2, Stationary()), alone, same)
 
 
-def arriving(S=2, T=8):
-    """Six records of two realizations, each as `Arrivals.add` takes it."""
-    y = am.simulate(states=S, steps=T, realizations=2, seed=4).counts
-    found = []
-    for k in range(2):
-        track = Track(S)
-        for t in np.random.default_rng(k).permutation(T)[:3].tolist():
-            first = not track.covered.starts
-            found.append((k, first, *track.meet(t, Row(y[k, t], 1.0))))
-    return found
-
-
-def joined(arrivals):
-    together = Arrivals()
-    for k, first, *met in arrivals:
-        together.add(k, first, *met)
-        if first:
-            together.inhabit(10.0 + k)
-    return together
-
-
-def deltas():
-    """One for each record, and one for a repeated one."""
-    again = Arrivals()
-    again.repeat(0)
-    return [*(joined([one]).delta(2) for one in arriving()), again.delta(2)]
-
-
-def same_snapshot(found, expected):
-    same_digest(Digest(2, found.parts, found.profiles), Digest(2, expected.parts, expected.profiles))
-    assert (found.counts, found.first, found.last) == (expected.counts, expected.first, expected.last)
-    assert found.populations == expected.populations
-    assert found.age == expected.age
-
-
-@pytest.mark.parametrize("chain", [Stationary(), Cycle(3)], ids=lambda c: c.name)
-def test_moments_fn_adds_deltas_for_any_split_and_tree(chain):
-    check_combine_fn(MomentsFn(2, chain, RULE), deltas(), same_snapshot)
-
-
-@pytest.mark.parametrize("chain", [Stationary(), Cycle(3)], ids=lambda c: c.name)
-def test_deltas_that_are_joined_first_have_the_same_sums(chain):
-    fn, parts = MomentsFn(2, chain, RULE), deltas()
-    one_by_one, at_once = fn.create_accumulator(), fn.create_accumulator()
-    for delta in parts:
-        fn.add_input(one_by_one, delta)
-    together = joined(arriving())
-    together.repeat(0)
-    fn.add_input(at_once, together.delta(2))
-    same_snapshot(at_once, one_by_one)
-    assert one_by_one.records == 6
-
-
 def test_reach_fn_tells_how_far_a_group_reaches():
     parts = [Reach(frozenset([f"r{k}"]), -k, k * k, (k % 2, 7 - k)) for k in range(5)]
 
@@ -165,11 +110,6 @@ def test_reach_fn_tells_how_far_a_group_reaches():
 def values():
     """One value for each coder, the same in every release."""
     _, parts = scattered(Cycle(3), T=5, parts=1)
-    snapshot = MomentsFn(2, Stationary(), RULE).create_accumulator()
-    for delta in deltas():
-        MomentsFn(2, Stationary(), RULE).add_input(snapshot, delta)
-    track = Track(2)
-    track.extend(np.array([3, 4, 9]), np.array([[1.0, 2], [2, 1], [0.5, 2.5]]), np.array([3.0, 3, 3]))
     one = np.arange(2)
     batch = Batch(("north",), ("a", "ü"), one, one + 7, np.array([[1.0, 2], [3, 0.25]]), np.ones((2, 2), int))
     weighted = replace(batch, population=np.array([3.0, 4]), state=np.array([0, 1]), values=np.ones((2, 1)))
@@ -177,14 +117,6 @@ def values():
         "batch": (coders.BatchCoder(), batch),
         "batch-long": (coders.BatchCoder(), weighted),
         "sums": (coders.SumsCoder(), replace(parts[0], group={"region": "north"}, population=np.ones(3))),
-        "snapshot": (coders.SnapshotCoder(), snapshot),
-        "delta": (
-            coders.DeltaCoder(),
-            replace(found := joined(arriving()[:3]).delta(2), weight=np.full(len(found.time), 0.5)),
-        ),
-        "known": (coders.KnownCoder(), Known(1_700_000_000_000_000, track, 3, 200.0)),
-        "known-forgotten": (coders.KnownCoder(), Known(7, None, 12)),
-        "status": (coders.StatusCoder(), Status({4, 3}, 1_700_000_000_000_000, True, 5)),
         "record": (coders.RecordCoder(), Record("7", 3, np.array([1.0, 2.5]), 3.5, ("north",))),
         "reach": (coders.ReachCoder(), Reach(frozenset(["b", "a"]), 2, 9, (0, 3))),
     }
@@ -197,9 +129,7 @@ def test_bytes_of_the_first_release_are_still_read(name):
     found = coder.decode(data)
     assert type(found) is type(value)
     assert coder.encode(found) == data
-    if isinstance(found, Snapshot):
-        same_snapshot(found, value)
-    elif isinstance(found, Sums):
+    if isinstance(found, Sums):
         same_sums(found, value)
     else:
         assert coder.encode(value) == data
@@ -226,19 +156,3 @@ def test_a_value_is_not_taken_for_another_version_or_kind(name):
         coder.decode(b"\x09" + data[1:])
     with pytest.raises(InputError, match="kind 99"):
         coder.decode(data[:1] + b"\x63" + data[2:])
-
-
-def test_counts_take_a_few_bytes_and_no_pickle():
-    coder, delta = values()["delta"]
-    small = coders.DeltaCoder().encode(deltas()[0])
-    assert len(small) < 80
-    assert b"numpy" not in small
-    wide = replace(
-        delta,
-        sizes=np.array([1, 1, 1]),
-        time=np.arange(3),
-        values=np.full((3, 100), 7.0),
-        settled=np.arange(3),
-        weight=None,
-    )
-    assert len(coder.encode(wide)) < 400

@@ -88,16 +88,13 @@ def assert_same(found, expected):
         assert found.counts[name] == expected.counts[name], name
 
 
-@pytest.mark.parametrize("shards", [1, 3])
-def test_every_refresh_is_right_for_what_has_arrived_and_the_last_one_for_all(shards, tmp_path):
+def test_every_refresh_is_right_for_what_has_arrived_and_the_last_one_for_all(tmp_path):
     items = shuffled(rows())
     arrivals = [items[:60], [*items[50:60], *items[10:40]], items[60:90], items[90:]]
     stream = Arrivals()
     for part in arrivals:
         stream = stream.add_elements(part).advance_processing_time(10**10)
-    found, rejected = streamed(
-        stream.advance_watermark_to_infinity(), transform(shards=shards), f"refresh{shards}"
-    )
+    found, rejected = streamed(stream.advance_watermark_to_infinity(), transform(), "refresh")
     assert not rejected
     assert [e.refresh for e in found] == list(range(1, len(found) + 1))
     assert len(found) > len(arrivals)

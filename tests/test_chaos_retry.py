@@ -16,7 +16,7 @@ import aggmc_beam as am
 from aggmc_beam.beam import EstimateTransitions, Stream, exact
 from aggmc_beam.ledger import Ledger
 from aggmc_beam.sums.state import AggregationState
-from aggmc_beam.track import Track
+from aggmc_beam.sums.track import Track
 
 
 class Flaky:
@@ -72,8 +72,8 @@ def test_a_stream_whose_bundles_are_tried_again_loses_and_repeats_nothing(tmp_pa
     options = {"block": 5, "replicates": 6, "stream": Stream()}
     made = EstimateTransitions(frames.STATES, am.Binomial(0.5), 200, "mom", **options)
 
-    flaky = Flaky(Track.meet, 10, 1000)
-    broken = mock.patch.object(Track, "meet", lambda track, *given: flaky(track, *given))
+    flaky = Flaky(Track.take, 10, 1000)
+    broken = mock.patch.object(Track, "take", lambda track, *given: flaky(track, *given))
     streaming = PipelineOptions(["--streaming"])
     with broken, beam.Pipeline("BundleBasedDirectRunner", options=streaming) as pipeline:
         found = pipeline | stream | made

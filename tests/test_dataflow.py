@@ -14,9 +14,14 @@ pytest.importorskip("google.cloud.dataflow_v1beta3", reason="Beam's extra `gcp` 
 import dataflow_jobs as jobs
 
 from aggmc_beam.beam import coders as our_coders
+from aggmc_beam.beam import small, stream_coders
 
 STORED = Path(__file__).parent / "stored"
-OURS = {name for name in vars(our_coders) if name.endswith("Coder") and not name.startswith("_")}
+OURS = {
+    name
+    for name in (*vars(our_coders), *vars(stream_coders))
+    if name.endswith("Coder") and not name.startswith("_")
+}
 OURS |= {"BlockCoder", "StateCoder"}
 #: Coders in Python that write plain values without pickle.
 PLAIN = {"MapCoder", "StrUtf8Coder", "VarIntCoder", "PaneInfoCoder"}

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
 from apache_beam import coders
 
-from aggmc_beam.beam import codec, known, lean
+from aggmc_beam.beam import codec, lean
 from aggmc_beam.beam.coverage import Coverage, Verdict
-from aggmc_beam.beam.values import NOBODY, Batch, Delta, Known, Reach, Snapshot, Status
+from aggmc_beam.beam.values import Batch, Reach
 from aggmc_beam.digest import PROFILE, Digest, Replicates
-from aggmc_beam.moments import Counts
 from aggmc_beam.records import Record
 from aggmc_beam.result import Estimate
 from aggmc_beam.saved import Sums
 from aggmc_beam.storage import refusing
 from aggmc_beam.tracks import Tracks
 
-# 5 was used before, 8 is that of `known`.
-BATCH, SUMS, SNAPSHOT, DELTA, REACH, RECORD, STATUS = 1, 2, 3, 4, 6, 7, 9
+# 3, 4, 5, 8 and 9 were used before, 12 to 14 are those of `stream_coders` and `known`.
+BATCH, SUMS, REACH, RECORD = 1, 2, 6, 7
 COVERAGE, VERDICT = 10, 11
 _DIGEST = ("parts", "profiles", *(f"profile_{name}" for name in PROFILE))
 _MEANS, _WEIGHT = "profile_records", "profile_weight"
@@ -127,76 +125,6 @@ class SumsCoder(_Coder):
         return Sums(group, Digest.from_arrays(S, found), Replicates(*rule), names, tracks, population)
 
 
-class SnapshotCoder(_Coder):
-    of = Snapshot
-
-    def encode(self, value: Snapshot) -> bytes:
-        digest = Digest(value.states, value.parts, value.profiles).to_arrays()
-        number, total, low, high = value.populations
-        meta = [
-            value.states,
-            _counts(value.counts),
-            [number, total, low, high] if number else None,
-            [value.first, value.last],
-            bool(value.parts),
-        ]
-        names = _DIGEST + (_MOMENTS if value.parts else ())
-        return codec.encode(SNAPSHOT, meta, *(digest[n] for n in names))
-
-    def decode(self, encoded: bytes) -> Snapshot:
-        (S, counts, populations, (first, last), has_parts), arrays = codec.decode(encoded, SNAPSHOT)
-        found = dict(zip(_DIGEST + (_MOMENTS if has_parts else ()), arrays, strict=True))
-        digest = Digest.from_arrays(S, found)
-        value = Snapshot(S, dict(digest.parts), dict(digest.profiles), Counts(*counts))
-        value.first, value.last = first, last
-        if populations is not None:
-            number, total, low, high = populations
-            value.populations = (number, total, low, high)
-        return value
-
-
-class DeltaCoder(_Coder):
-    of = Delta
-
-    def encode(self, value: Delta) -> bytes:
-        has_weight = value.weight is not None
-        populations = list(value.populations) if value.populations[0] else None
-        meta = [_counts(value.counts), populations, has_weight, list(value.payloads)]
-        more = [] if value.weight is None else [value.weight]
-        rows = value.time, value.values, value.settled
-        return codec.encode(DELTA, meta, value.numbers, value.sizes, value.first, *rows, *more)
-
-    def decode(self, encoded: bytes) -> Delta:
-        (counts, populations, has_weight, payloads), arrays = codec.decode(encoded, DELTA)
-        weight = arrays.pop() if has_weight else None
-        numbers, sizes, first, time, values, settled = arrays
-        known = NOBODY if populations is None else tuple(populations)
-        rows = time, values, settled, weight
-        return Delta(numbers, sizes, first, *rows, Counts(*counts), known, tuple(payloads))
-
-
-class KnownCoder(_Coder):
-    of = Known
-
-    def encode(self, value: Known) -> bytes:
-        value.pending = False  # what changes from now on is not in these bytes
-        return known.pack(value)
-
-    def decode(self, encoded: bytes) -> Known:
-        return known.unpack(encoded)
-
-
-class StatusCoder(_Coder):
-    of = Status
-
-    def encode(self, value: Status) -> bytes:
-        return codec.encode(STATUS, [sorted(value.changed), value.passed, value.pending, value.newest])
-
-    def decode(self, encoded: bytes) -> Status:
-        (changed, passed, pending, newest), _ = codec.decode(encoded, STATUS)
-        return Status(set(changed), passed, pending, newest)
-
-
 class RecordCoder(_Coder):
     of = Record
 
@@ -265,17 +193,9 @@ def _to_reach(meta: list[Any]) -> Reach:
     return Reach(frozenset(names), first, last, (file, row), *rows)
 
 
-def _counts(counts: Counts) -> list[int]:
-    return [getattr(counts, f.name) for f in fields(Counts)]
-
-
 for _coder in (
     BatchCoder,
     SumsCoder,
-    SnapshotCoder,
-    DeltaCoder,
-    KnownCoder,
-    StatusCoder,
     ReachCoder,
     RecordCoder,
     CoverageCoder,

@@ -10,12 +10,10 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 
-from aggmc_beam.beam.coders import CoverageCoder, ReachCoder, SnapshotCoder, SumsCoder
+from aggmc_beam.beam.coders import CoverageCoder, ReachCoder, SumsCoder
 from aggmc_beam.beam.coverage import Coverage, Verdict
-from aggmc_beam.beam.values import Delta, Reach, Snapshot, empty_sums
+from aggmc_beam.beam.values import Reach, empty_sums
 from aggmc_beam.chain import Chain
-from aggmc_beam.digest import Digest, Replicates
-from aggmc_beam.pairing import Block
 from aggmc_beam.saved import Sums, join_sums
 from aggmc_beam.tracks import Tracks
 
@@ -70,41 +68,6 @@ class GroupFn(TrackFn):
 
 def _is_empty(sums: Sums) -> bool:
     return not sums.realizations and not sums.digest.parts
-
-
-class MomentsFn(beam.CombineFn):  # type: ignore[misc]
-    """Sums what arrivals add. Sums of panes may be kept, never added: each holds all before it."""
-
-    def __init__(self, states: int, chain: Chain, rule: Replicates) -> None:
-        self.states, self.chain, self.rule = states, chain, rule
-
-    def create_accumulator(self) -> Snapshot:
-        return Snapshot(self.states)
-
-    def add_input(self, accumulator: Snapshot, element: Delta) -> Snapshot:
-        digest, first, last = Digest.zero(self.states), accumulator.first, accumulator.last
-        if len(element.time):
-            arrival = element.arrival
-            block = Block(element.values, element.time, arrival, element.weight, element.settled)
-            labels = self.rule.labels(element.numbers[arrival], element.time)
-            met = np.flatnonzero((element.settled == 0) & (element.first[arrival] == 1))
-            digest = Digest.of_block(block, self.chain, labels, met)
-            new = element.time[element.settled == 0]
-            first, last = int(new.min(initial=first)), int(new.max(initial=last))
-        accumulator.add(digest, element.counts, first, last, element.populations)
-        return accumulator
-
-    def merge_accumulators(self, accumulators: Iterable[Snapshot]) -> Snapshot:
-        total = self.create_accumulator()
-        for accumulator in accumulators:
-            total.merge(accumulator)
-        return total
-
-    def extract_output(self, accumulator: Snapshot) -> Snapshot:
-        return accumulator
-
-    def get_accumulator_coder(self) -> Any:
-        return SnapshotCoder()
 
 
 class CoverageFn(beam.CombineFn):  # type: ignore[misc]

@@ -9,7 +9,7 @@ from typing import Any
 import apache_beam as beam
 
 from aggmc_beam.beam.bounded import SKIPPED, counter
-from aggmc_beam.beam.former.engine import Plan, accumulator, labelled
+from aggmc_beam.local.engine import Plan, accumulator, labelled
 from aggmc_beam.beam.values import Reach
 from aggmc_beam.errors import InputError
 from aggmc_beam.ledger import check_rejected

@@ -14,11 +14,11 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from aggmc_beam.beam.health import LEDGER, NEVER, from_ledger
+from aggmc_beam.beam.stream_sums import StreamRule
+from aggmc_beam.beam.stream_values import FIRST, NEW, NOBODY, OLD, Delta, pooled
 from aggmc_beam.beam.timing import LAST
-from aggmc_beam.beam.values import NOBODY, Delta, pooled
 from aggmc_beam.ledger import Ledger
 from aggmc_beam.moments import Counts
-from aggmc_beam.track import Row
 
 #: Arrivals that are handed on together.
 TOGETHER = 1000
@@ -27,35 +27,47 @@ NO_GROUP = ""
 
 
 class Arrivals:
-    """Those of one group and shard, in lists, until `delta` makes arrays of them."""
+    """Those of one group, in lists, until `delta` makes arrays of them."""
 
     def __init__(self) -> None:
+        self.at: dict[str, int] = {}
         self.numbers: list[int] = []
-        self.sizes: list[int] = []
-        self.first: list[int] = []
+        self.population: list[float] = []
+        self.key: list[int] = []
         self.time: list[int] = []
-        self.rows: list[Row] = []
-        self.new: list[int] = []
-        self.payloads: list[str] = []
+        self.mark: list[int] = []
+        self.rows: list[np.ndarray] = []
+        self.records = 0
         self.populations = NOBODY
         #: How many were not used, by the name that `Counts` has for it.
         self.counts: Counter[str] = Counter()
 
-    def add(self, number: int, first: bool, steps: list[int], rows: list[Row], place: int) -> None:
-        """A record, at this place among its neighbours; whether it is the first of its realization."""
-        self.numbers.append(number)
-        self.sizes.append(len(rows))
-        self.first.append(int(first))
-        self.new.append(len(self.rows) + place)
-        self.time += steps
-        self.rows += rows
-
-    def repeat(self, number: int) -> None:
-        """A record that was known: an arrival without rows."""
-        self.numbers.append(number)
-        self.sizes.append(0)
-        self.first.append(0)
-        self.counts["duplicates"] += 1
+    def add(
+        self,
+        name: str,
+        number: int,
+        population: float | None,
+        is_first: bool,
+        time: int,
+        row: np.ndarray,
+        near: list[tuple[int, np.ndarray]],
+    ) -> None:
+        """A new record of a realization, and its open neighbours; whether it is the realization's first."""
+        k = self.at.get(name)
+        if k is None:
+            k = self.at[name] = len(self.numbers)
+            self.numbers.append(number)
+            self.population.append(1.0 if population is None else population)
+        self.records += 1
+        self.key.append(k)
+        self.time.append(time)
+        self.mark.append(FIRST if is_first else NEW)
+        self.rows.append(row)
+        for t, old in near:
+            self.key.append(k)
+            self.time.append(t)
+            self.mark.append(OLD)
+            self.rows.append(old)
 
     def inhabit(self, population: float) -> None:
         """The population of a realization that was not known before."""
@@ -63,44 +75,46 @@ class Arrivals:
 
     @property
     def ledger(self) -> Ledger:
-        return Ledger.of({**self.counts, "records": len(self.new)})
+        return Ledger.of({**self.counts, "records": self.records})
 
-    def delta(self, S: int) -> Delta:
-        settled = np.ones(len(self.rows), np.int64)
-        settled[np.array(self.new, np.int64)] = 0
-        weight = np.array([row.weight for row in self.rows])
-        values = [row.values for row in self.rows]
+    def delta(self, S: int, weighted: bool = False, named: bool = False) -> Delta:
+        """All of it, each row once: a record that is new is the neighbour of later ones."""
+        key, time, mark = (np.array(a, np.int64) for a in (self.key, self.time, self.mark))
+        order = np.lexsort((mark == OLD, time, key))
+        key, time = key[order], time[order]
+        once = np.ones(len(order), bool)
+        once[1:] = (np.diff(key) != 0) | (np.diff(time) != 0)
+        order = order[once]
+        rows = [self.rows[i] for i in order.tolist()]
         return Delta(
             np.array(self.numbers, np.int64),
-            np.array(self.sizes, np.int64),
-            np.array(self.first, np.int64),
-            np.array(self.time, np.int64),
-            np.concatenate(values).reshape(-1, S) if values else np.zeros((0, S)),
-            settled,
-            None if (weight == 1.0).all() else weight,
+            key[once],
+            time[once],
+            np.concatenate(rows).reshape(-1, S) if rows else np.zeros((0, S)),
+            mark[order],
+            np.array(self.population) if weighted else None,
             Counts(**self.counts),
             self.populations,
-            tuple(self.payloads),
+            tuple(self.at) if named else (),
         )
 
 
 class Joining:
-    """The arrivals of a bundle by group and shard, with their ledger and their event times."""
+    """The arrivals of a bundle by group, with their ledger and their event times."""
 
-    def __init__(self, states: int, shards: int) -> None:
-        self.states, self.shards = states, shards
+    def __init__(self, rule: StreamRule) -> None:
+        self.rule = rule
         self._empty()
 
     def _empty(self) -> None:
-        self.parts: dict[tuple[str, int], Arrivals] = {}
+        self.parts: dict[str, Arrivals] = {}
         self.number, self.earliest, self.newest = 0, LAST.micros, NEVER
 
-    def arrivals(self, group: str, number: int = 0) -> Arrivals:
-        """Where what comes for the realization of this number goes, until `handed_on`."""
-        at = group, number % self.shards
-        found = self.parts.get(at)
+    def arrivals(self, group: str) -> Arrivals:
+        """Where what comes for a group goes, until `handed_on`."""
+        found = self.parts.get(group)
         if found is None:
-            found = self.parts[at] = Arrivals()
+            found = self.parts[group] = Arrivals()
         return found
 
     def came(self, moment: int) -> bool:
@@ -116,10 +130,12 @@ class Joining:
         self._empty()
         # As early as the earliest that it holds, so that no timer runs ahead of it.
         at, everywhere = Timestamp(micros=earliest), [window.GlobalWindow()]
-        for (group, shard), part in parts.items():
-            if group != NO_GROUP:
+        for group, part in parts.items():
+            if group == NO_GROUP:
+                continue
+            for shard, delta in self.rule.dealt(part):
                 key = json.dumps([group, shard], ensure_ascii=False)
-                yield WindowedValue((key, part.delta(self.states)), at, everywhere)
+                yield WindowedValue((key, delta), at, everywhere)
         if number:
             ledger = sum((part.ledger for part in parts.values()), Ledger())
             numbers = from_ledger(ledger, newest)

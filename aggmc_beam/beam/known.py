@@ -10,30 +10,17 @@ import struct
 
 import numpy as np
 
-from aggmc_beam.beam.values import Known
+from aggmc_beam.beam.stream_values import Known
 from aggmc_beam.errors import InputError
-from aggmc_beam.track import Row, Steps, Track
+from aggmc_beam.sums.track import Track
 
-VERSION, KIND = 1, 8
+VERSION, KIND = 1, 13
 #: Version, kind, what there is, newest, floor, population, states, runs, open records.
 _HEAD = struct.Struct("<BBBqqdIII")
 _TRACK, _FLOOR, _POPULATION = 1, 2, 4
-_ROW = struct.Struct("<Bd")
-_FORMS = tuple(np.dtype(form) for form in ("<i1", "<i2", "<i4", "<f8"))
+_FORMS = tuple(np.dtype(form) for form in ("|i1", "<i2", "<i4", "<f8"))
+_FORM_OF = {dtype: form for form, dtype in enumerate(_FORMS)}
 _LIMITS = (1 << 7, 1 << 15, 1 << 31)
-
-
-class StoredRow(Row):
-    """An open record as it was read: bytes, until someone asks for its values."""
-
-    __slots__ = ("data", "form")
-
-    def __init__(self, form: int, data: bytes, weight: float) -> None:
-        self.form, self.data, self.weight = form, data, weight
-
-    @property
-    def values(self) -> np.ndarray:  # type: ignore[override]
-        return np.frombuffer(self.data, _FORMS[self.form]).astype(np.float64)
 
 
 def pack(known: Known) -> bytes:
@@ -47,16 +34,18 @@ def pack(known: Known) -> bytes:
     about = known.newest, known.floor or 0, known.population or 0.0
     if track is None:
         return _HEAD.pack(VERSION, KIND, flags, *about, 0, 0, 0)
-    covered, times = track.covered, sorted(track.open)
-    parts = [
-        _HEAD.pack(VERSION, KIND, flags, *about, track.states, len(covered.starts), len(times)),
-        struct.pack(f"<{2 * len(covered.starts) + len(times)}q", *covered.starts, *covered.stops, *times),
-    ]
-    for t in times:
-        row = track.open[t]
-        form, data = (row.form, row.data) if isinstance(row, StoredRow) else _narrow(row.values)
-        parts += [_ROW.pack(form, row.weight), data]
-    return b"".join(parts)
+    times = sorted(track.open)
+    rows = [track.open[t] for t in times]
+    S = len(rows[0]) if rows else 0
+    forms = bytes([_FORM_OF[row.dtype] for row in rows])
+    return b"".join(
+        [
+            _HEAD.pack(VERSION, KIND, flags, *about, S, len(track.starts), len(times)),
+            struct.pack(f"<{2 * len(track.starts) + len(times)}q", *track.starts, *track.stops, *times),
+            forms,
+            *[row.tobytes() for row in rows],
+        ]
+    )
 
 
 def unpack(data: bytes) -> Known:
@@ -77,34 +66,32 @@ def unpack(data: bytes) -> Known:
     )
 
 
-def _track(data: bytes, S: int, runs: int, number: int) -> Track:
+def _track(data: bytes, S: int, runs: int, number: int) -> Track[np.ndarray]:
     at = _HEAD.size + 8 * (2 * runs + number)
-    if at + number * _ROW.size > len(data):
-        raise InputError("these bytes end before what they announce")
+    forms = data[at : at + number]
+    if len(forms) < number or max(forms, default=0) >= len(_FORMS):
+        raise InputError("these bytes hold no record where one is announced")
     steps = struct.unpack_from(f"<{2 * runs + number}q", data, _HEAD.size)
-    rows: dict[int, Row] = {}
-    for t in steps[2 * runs :]:
-        if at + _ROW.size > len(data):
-            raise InputError("these bytes end before what they announce")
-        form, weight = _ROW.unpack_from(data, at)
-        stop = at + _ROW.size + S * (_FORMS[form].itemsize if form < len(_FORMS) else 0)
-        if form >= len(_FORMS) or stop > len(data):
-            raise InputError("these bytes hold no record where one is announced")
-        rows[t] = StoredRow(form, data[at + _ROW.size : stop], weight)
-        at = stop
-    if at != len(data):
-        raise InputError("these bytes hold more than what they announce")
-    return Track(S, Steps(list(steps[:runs]), list(steps[runs : 2 * runs])), rows)
+    at += number
+    if at + S * sum(_FORMS[form].itemsize for form in forms) != len(data):
+        raise InputError("these bytes do not end where what they announce does")
+    rows: dict[int, np.ndarray] = {}
+    for t, form in zip(steps[2 * runs :], forms, strict=True):
+        rows[t] = np.frombuffer(data, _FORMS[form], S, at)
+        at += rows[t].nbytes
+    return Track(list(steps[:runs]), list(steps[runs : 2 * runs]), rows)
 
 
-def _narrow(values: np.ndarray) -> tuple[int, bytes]:
-    """The narrowest exact form of finite numbers."""
+def narrow(values: np.ndarray) -> np.ndarray:
+    """Finite numbers in the narrowest exact form.
+
+    >>> narrow(np.array([3.0, 200.0])).dtype, narrow(np.array([0.5])).dtype
+    (dtype('int16'), dtype('float64'))
+    """
     numbers = values.tolist()
     low, high = min(numbers), max(numbers)
-    for form, limit in enumerate(_LIMITS):
+    for dtype, limit in zip(_FORMS, _LIMITS, strict=False):
         if -limit <= low and high < limit:
-            packed = values.astype(_FORMS[form])
-            if (packed == values).all():
-                return form, packed.tobytes()
-            break
-    return len(_LIMITS), values.astype("<f8").tobytes()
+            packed = values.astype(dtype)
+            return packed if (packed == values).all() else values
+    return values

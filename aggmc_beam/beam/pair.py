@@ -14,19 +14,20 @@ from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
 from apache_beam.utils.timestamp import Timestamp
 
 from aggmc_beam.beam.bounded import REJECTED, counter, group_key
-from aggmc_beam.beam.coders import KnownCoder
-from aggmc_beam.beam.former.accumulate import COLUMN, ONE
-from aggmc_beam.beam.former.engine import Plan, accumulator
-from aggmc_beam.beam.former.explain import CONFLICT
-from aggmc_beam.beam.joining import Joining
+from aggmc_beam.local.engine import Plan
+from aggmc_beam.local.explain import CONFLICT
+from aggmc_beam.beam.joining import Arrivals, Joining
+from aggmc_beam.beam.known import narrow
 from aggmc_beam.beam.parsing import rejection
+from aggmc_beam.beam.stream_coders import KnownCoder
+from aggmc_beam.beam.stream_sums import StreamRule
+from aggmc_beam.beam.stream_values import Known
 from aggmc_beam.beam.timing import Timing
-from aggmc_beam.beam.values import Known
-from aggmc_beam.chain import Window
 from aggmc_beam.errors import InputError
 from aggmc_beam.noise import Exact
 from aggmc_beam.records import Record, as_row, realization_number
-from aggmc_beam.track import Row, Track
+from aggmc_beam.sums.state import COLUMN, ONE
+from aggmc_beam.sums.track import Track
 
 FORGOTTEN = "it came too late: its realization had been silent for stream.state_ttl and was forgotten"
 
@@ -58,18 +59,16 @@ class Pair(beam.DoFn):  # type: ignore[misc]
     KNOWN = BagStateSpec("known", KnownCoder())
     EXPIRY = TimerSpec("pair_expiry", TimeDomain.WATERMARK)
 
-    def __init__(self, plan: Plan, timing: Timing, shards: int = 1) -> None:
-        self.plan, self.ttl, self.shards = plan, timing.ttl, shards
-        self.preparation = accumulator(plan).preparation
-        self.populations = plan.populations
-        self.closing = isinstance(plan.config.chain, Window)
+    def __init__(self, plan: Plan, timing: Timing) -> None:
+        self.plan, self.ttl, self.rule = plan, timing.ttl, StreamRule.of(plan)
+        self.populations = self.rule.spec.populations
         exact, N = isinstance(plan.config.noise, Exact), plan.config.population
         #: What the counts of a record cannot exceed, where that is known.
         self.most = N if exact and isinstance(N, float) and not plan.config.open_population else None
 
     def start_bundle(self) -> None:
         self.held: dict[str, Held] = {}
-        self.joining = Joining(len(self.plan.schema.states), self.shards)
+        self.joining = Joining(self.rule)
 
     def finish_bundle(self) -> Iterator[Any]:
         self.held = {}
@@ -93,7 +92,7 @@ class Pair(beam.DoFn):  # type: ignore[misc]
             expiry.set(Timestamp(micros=now + self.ttl))
         if known.newest < now:
             known.newest = now
-        why = self._taken(known, record, held.number)
+        why = self._taken(known, record, key, held.number)
         _keep(state, held)
         full = self.joining.came(now)
         return self._outputs(record, why, full) if full or why is not None else None
@@ -104,10 +103,11 @@ class Pair(beam.DoFn):  # type: ignore[misc]
         if full:
             yield from self.joining.handed_on()
 
-    def _taken(self, known: Known, record: Record, number: int) -> str | None:
+    def _taken(self, known: Known, record: Record, key: str, number: int) -> str | None:
         """Adds the record to the arrivals of its group; why it goes to the dead-letter output if it does."""
-        arrivals = self.joining.arrivals(group_key(record.group), number)
-        if known.floor is not None and record.time < known.floor:
+        arrivals = self.joining.arrivals(group_key(record.group))
+        time = record.time
+        if known.floor is not None and time < known.floor:
             counter("late").inc()
             arrivals.counts["late"] += 1
             return FORGOTTEN
@@ -120,20 +120,20 @@ class Pair(beam.DoFn):  # type: ignore[misc]
         if known.population is None and N is not None:
             known.population = N
             arrivals.inhabit(N)
-        if known.track is None:
-            known.track = Track(len(self.plan.schema.states))
-        if self.closing:
-            arrivals.payloads.append(json.dumps(as_row(record, self.plan.schema)))
-        first = not known.track.covered.starts
-        row = self._row(record, N)
-        met = known.track.meet(record.time, row)
-        if met is not None:
-            arrivals.add(number, first, *met)
+        track = known.track
+        if track is None:
+            track = known.track = Track()
+        is_first, row = not track.starts, narrow(record.counts)
+        near = track.take(time, row)
+        if near is not None:
+            arrivals.add(record.realization, number, N, is_first, time, row, near)
             return None
-        arrivals.repeat(number)
+        return self._repeated(arrivals, track.open.get(time), row)
+
+    def _repeated(self, arrivals: Arrivals, before: np.ndarray | None, row: np.ndarray) -> str | None:
+        arrivals.counts["duplicates"] += 1
         counter("duplicates").inc()
-        before = known.track.open.get(record.time)
-        if before is None or np.array_equal(before.values, row.values):
+        if before is None or np.array_equal(before, row):
             return None
         counter("conflicting").inc()
         return CONFLICT
@@ -154,8 +154,8 @@ class Pair(beam.DoFn):  # type: ignore[misc]
             return
         counter("expired").inc()
         floor = known.floor
-        if known.track.covered.stops:
-            floor = max(known.track.covered.stops[-1] + 1, -(2**62) if floor is None else floor)
+        if known.track.stops:
+            floor = max(known.track.stops[-1] + 1, -(2**62) if floor is None else floor)
         self.held.pop(key, None)
         state.clear()
         state.add(Known(known.newest, None, floor, known.population))
@@ -176,14 +176,6 @@ class Pair(beam.DoFn):  # type: ignore[misc]
         if self.populations == COLUMN and isinstance(self.plan.config.noise, Exact):
             _check_total(record, expected)
         return expected
-
-    def _row(self, record: Record, N: float | None) -> Row:
-        """What is summed and remembered of a record, with its weight."""
-        if not self.preparation.undo and not self.preparation.weighted:
-            return Row(record.counts, 1.0)
-        population = None if N is None else np.array([N])
-        [values] = self.preparation.values(record.counts[None], np.array([record.time]), population)
-        return Row(values, 1.0 if N is None or not self.preparation.weighted else N)
 
 
 def _stored(state: Any) -> Known | None:

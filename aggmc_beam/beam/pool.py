@@ -8,60 +8,67 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
 from apache_beam import coders
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
 
 from aggmc_beam.beam.bounded import counter
-from aggmc_beam.beam.coders import SnapshotCoder
-from aggmc_beam.beam.estimating import estimates
-from aggmc_beam.beam.former.engine import Plan
-from aggmc_beam.beam.running import moments_fn, stream_rule
+from aggmc_beam.local.engine import Plan, labelled
+from aggmc_beam.beam.stream_coders import SnapshotCoder
+from aggmc_beam.beam.stream_sums import StreamRule
+from aggmc_beam.beam.stream_values import Snapshot
 from aggmc_beam.beam.timing import POOL_ENDS, soon
-from aggmc_beam.beam.values import Group, Snapshot
 from aggmc_beam.chain import Window
 from aggmc_beam.errors import InputError
+from aggmc_beam.estimate_groups import estimate_group
 from aggmc_beam.result import Estimate
+from aggmc_beam.sums.state import AggregationState
+from aggmc_beam.sums.tracks import Tracks
 
-#: With several shards, how long a group waits for the others before it is estimated. Microseconds.
+#: How long a group waits for the others before it is estimated. Microseconds.
 SETTLE = 2 * 10**6
 
 
 class Pool(beam.DoFn):  # type: ignore[misc]
-    """((group, window), (shard, final, Snapshot)) to estimates, from the newest snapshot of every shard.
+    """((group, window), (shard, version, final, Snapshot)) to estimates, from the newest snapshot of every shard.
 
-    A single shard is estimated at once; of several, the others are waited for a little.
+    Where there are several shards, the others are waited for a little. A window has a single one, and is
+    estimated at once.
     """
 
-    NEWEST = BagStateSpec("newest", coders.TupleCoder([coders.VarIntCoder(), SnapshotCoder()]))
+    #: Shard, version, whether it is final, and a piece of the snapshot.
+    NEWEST = BagStateSpec(
+        "newest",
+        coders.TupleCoder(
+            [coders.VarIntCoder(), coders.VarIntCoder(), coders.BooleanCoder(), SnapshotCoder()]
+        ),
+    )
     REFRESH = ReadModifyWriteStateSpec("refresh", coders.VarIntCoder())
     SETTLED = TimerSpec("pool_settled", TimeDomain.REAL_TIME)
     END = TimerSpec("pool_end", TimeDomain.WATERMARK)
 
-    def __init__(self, plan: Plan, shards: int) -> None:
-        self.plan, self.shards = plan, shards
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.rule = plan, StreamRule.of(plan)
 
     def process(
         self,
-        element: tuple[str, tuple[int, bool, Snapshot]],
+        element: tuple[str, tuple[int, int, bool, Snapshot]],
         newest: Any = beam.DoFn.StateParam(NEWEST),
         refresh: Any = beam.DoFn.StateParam(REFRESH),
         settled: Any = beam.DoFn.TimerParam(SETTLED),
         end: Any = beam.DoFn.TimerParam(END),
     ) -> Iterator[Estimate]:
-        key, (shard, final, snapshot) = element
-        if self.shards == 1:
-            yield from self._estimates(key, [snapshot], refresh, final)
+        key, (shard, version, final, snapshot) = element
+        if self.rule.shards == 1:
+            yield from self._estimates(key, snapshot, refresh, final)
             if final:
                 refresh.clear()
             return
-        known = dict(newest.read())
-        if shard in known and known[shard].age > snapshot.age:
-            return
-        newest.clear()
-        for item in {**known, shard: snapshot}.items():
-            newest.add(item)
-        settled.set(soon(SETTLE))
+        for piece in snapshot.pieces():
+            newest.add((shard, version, final, piece))
+        if not final:
+            settled.set(soon(SETTLE))
         end.set(POOL_ENDS)
 
     @on_timer(SETTLED)  # type: ignore[untyped-decorator]
@@ -71,7 +78,13 @@ class Pool(beam.DoFn):  # type: ignore[misc]
         newest: Any = beam.DoFn.StateParam(NEWEST),
         refresh: Any = beam.DoFn.StateParam(REFRESH),
     ) -> Iterator[Estimate]:
-        yield from self._estimates(key, [s for _, s in newest.read()], refresh, False)
+        kept = newest_pieces(newest.read())
+        if not kept or all(final for _, _, final, _ in kept):
+            return  # the stream has ended
+        newest.clear()
+        for item in kept:
+            newest.add(item)
+        yield from self._estimates(key, self.rule.total(piece for *_, piece in kept), refresh, False)
 
     @on_timer(END)  # type: ignore[untyped-decorator]
     def finish(
@@ -80,14 +93,17 @@ class Pool(beam.DoFn):  # type: ignore[misc]
         newest: Any = beam.DoFn.StateParam(NEWEST),
         refresh: Any = beam.DoFn.StateParam(REFRESH),
     ) -> Iterator[Estimate]:
-        yield from self._estimates(key, [s for _, s in newest.read()], refresh, True)
+        kept = newest_pieces(newest.read())
+        if not kept or not all(final for _, _, final, _ in kept):
+            return  # each one that comes sets the timer anew
+        yield from self._estimates(key, self.rule.total(piece for *_, piece in kept), refresh, True)
+        newest.clear()
+        refresh.clear()
 
-    def _estimates(
-        self, key: str, snapshots: list[Snapshot], refresh: Any, final: bool
-    ) -> Iterator[Estimate]:
+    def _estimates(self, key: str, snapshot: Snapshot, refresh: Any, final: bool) -> Iterator[Estimate]:
         group, start = json.loads(key)
         try:
-            found = estimate_snapshots(self.plan, tuple(json.loads(group)), snapshots, start)
+            found = estimate_snapshot(self.plan, self.rule, tuple(json.loads(group)), snapshot, start)
         except InputError:
             counter("too_little").inc()
             return
@@ -96,6 +112,18 @@ class Pool(beam.DoFn):  # type: ignore[misc]
         counter("refreshes").inc()
         for e in found:
             yield replace(e, refresh=number, diagnostics={**e.diagnostics, "final": final})
+
+
+_Piece = tuple[int, int, bool, Snapshot]
+
+
+def newest_pieces(stored: Iterable[_Piece]) -> list[_Piece]:
+    """Of each shard, the pieces of its newest snapshot."""
+    pieces = list(stored)
+    newest: dict[int, int] = {}
+    for shard, version, *_ in pieces:
+        newest[shard] = max(version, newest.get(shard, 0))
+    return [piece for piece in pieces if piece[1] == newest[piece[0]]]
 
 
 @dataclass(frozen=True)
@@ -108,19 +136,38 @@ class OneWindow(Window):
         return [(self.start, cells)]
 
 
-def estimate_snapshots(
-    plan: Plan, group: Group, snapshots: Iterable[Snapshot], start: int | None
+def estimate_snapshot(
+    plan: Plan, rule: StreamRule, group: tuple[str, ...], snapshot: Snapshot, start: int | None
 ) -> list[Estimate]:
-    """The estimates from one snapshot of each shard; of a chain of windows, that from `start`."""
-    whole = moments_fn(plan).merge_accumulators(snapshots)
+    """The estimates from the sums of a group; of a chain of windows, that from `start`."""
+    settings = plan.settings
+    if start is not None:
+        chain = plan.config.chain
+        assert isinstance(chain, Window)
+        settings = replace(settings, chain=OneWindow(chain.size, chain.every, start))
     named = dict(zip(plan.schema.group_by, group, strict=True)) or None
-    sums = whole.sums(named, stream_rule(plan))
+    found = labelled(estimate_group(_state(rule, snapshot), 0, settings), named, plan.schema.clock)
+    listed = [found] if isinstance(found, Estimate) else list(found)
     if start is None:
-        return estimates(plan, sums)
-    chain = plan.config.chain
-    assert isinstance(chain, Window)
-    found = estimates(
-        replace(plan, chosen=replace(plan.settings, chain=OneWindow(chain.size, chain.every, start))), sums
-    )
+        return listed
     # A realization is counted where it is met first, which need not be this window.
-    return [replace(e, counts={**e.counts, "gaps": max(0, e.counts["gaps"])}) for e in found]
+    return [replace(e, counts={**e.counts, "gaps": max(0, e.counts["gaps"])}) for e in listed]
+
+
+def _state(rule: StreamRule, snapshot: Snapshot) -> AggregationState:
+    """The sums as those of a state, whose realizations are told no more of than estimates ask: their span, and
+    of populations two that have the mean of all, and differ if any do."""
+    state = AggregationState(rule.spec)
+    state.groups, state.rules = [()], [rule.replicates]
+    state.sums, state.of_shares = snapshot.sums, rule.weighted
+    one, none = np.zeros(1, np.int64), np.zeros(0, np.int64)
+    state.tracks = Tracks(
+        rule.states, one, one + snapshot.first, one + snapshot.last, none, none,
+        np.zeros((0, rule.states)), np.zeros(0),
+    )  # fmt: skip
+    number, total, low, high = snapshot.populations
+    half = 0.0 if low == high or not number else (high - low) / 2
+    mean = low if low == high or not number else total / number
+    state.group_of = np.zeros(2, np.int64)
+    state.population = np.array([mean - half, mean + half]) if number else np.full(2, np.nan)
+    return state

@@ -20,7 +20,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from aggmc_beam.beam.exact import Reach, join_reaches, of_groups
-from aggmc_beam.beam.former.engine import Plan as FormerPlan
+from aggmc_beam.local.engine import Plan as FormerPlan
 from aggmc_beam.beam.files import File, is_local, open_plan, opened
 from aggmc_beam.beam.health import WriteHealth
 from aggmc_beam.beam.lost import fail_when_lost

@@ -2,58 +2,50 @@
 
 A snapshot holds all that was summed before it. So the newest of each shard is kept, and never added to an
 older one of the same shard: refreshes, retries and late records count nothing twice.
+
+Kept are the sums, in pieces, and beside them what came since they were written. The sums are written anew when
+that is as much as they are: so every byte that comes is written about twice, however large the sums.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import apache_beam as beam
-import numpy as np
 from apache_beam.transforms import window
 from apache_beam.transforms.timeutil import TimeDomain
-from apache_beam.transforms.userstate import ReadModifyWriteStateSpec, TimerSpec, on_timer
+from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
 from apache_beam.utils.timestamp import Timestamp
 
 from aggmc_beam.beam.bounded import REJECTED, counter
-from aggmc_beam.beam.coders import SnapshotCoder, StatusCoder
-from aggmc_beam.beam.combiners import MomentsFn
-from aggmc_beam.beam.former.accumulate import rule
-from aggmc_beam.beam.former.engine import Plan
+from aggmc_beam.local.engine import Plan
 from aggmc_beam.beam.health import LEDGER, from_ledger
 from aggmc_beam.beam.parsing import rejection
+from aggmc_beam.beam.stream_coders import DeltaCoder, SnapshotCoder, StatusCoder
+from aggmc_beam.beam.stream_sums import StreamRule, without_late
+from aggmc_beam.beam.stream_values import Delta, Snapshot, Status
 from aggmc_beam.beam.timing import SUM_ENDS, Timing, panes, soon
-from aggmc_beam.beam.values import Delta, Snapshot, Status
-from aggmc_beam.digest import Replicates, jackknife_groups
 from aggmc_beam.ledger import Ledger
-from aggmc_beam.moments import Counts
+from aggmc_beam.records import Record, as_row
 
 TOO_LATE = "it came too late: all windows of its step had closed"
-
-
-def stream_rule(plan: Plan) -> Replicates:
-    """Jackknife groups that do not depend on how much data there will be."""
-    uncertainty = plan.config.uncertainty
-    groups = jackknife_groups(len(plan.schema.states), uncertainty.replicates)
-    return rule(plan.config.chain, 10**9, 1, 0, groups, uncertainty.block)
-
-
-def moments_fn(plan: Plan) -> MomentsFn:
-    return MomentsFn(len(plan.schema.states), plan.config.chain, stream_rule(plan))
+#: Bytes that are worth summing.
+WORTHWHILE = 1 << 18
 
 
 class RunningSums(beam.DoFn):  # type: ignore[misc]
-    """((group, shard), Delta) to ((group, window), (shard, final, Snapshot)), at each refresh.
+    """((group, shard), Delta) to ((group, window), (shard, version, final, Snapshot)), at each refresh. Of two
+    snapshots of a shard that with the higher version is the newer.
 
     Of a chain of windows there is a snapshot for each window that changed, also when it ends, and a
     final one when it closes; only the panes of open windows are kept. What comes for a closed window
     is late. Other chains have one final snapshot, at the end of the stream.
     """
 
-    SNAPSHOT = ReadModifyWriteStateSpec("snapshot", SnapshotCoder())
+    SUMS = BagStateSpec("sums", SnapshotCoder())
+    DELTAS = BagStateSpec("deltas", DeltaCoder())
     STATUS = ReadModifyWriteStateSpec("status", StatusCoder())
     # Names of timers are told apart in the whole pipeline: a runner may mix them up where stages are fused.
     REFRESH = TimerSpec("sum_refresh", TimeDomain.REAL_TIME)
@@ -61,55 +53,66 @@ class RunningSums(beam.DoFn):  # type: ignore[misc]
     END = TimerSpec("sum_end", TimeDomain.WATERMARK)
 
     def __init__(self, plan: Plan, timing: Timing) -> None:
-        self.timing, self.panes, self.fn = timing, panes(plan, timing), moments_fn(plan)
+        self.plan, self.timing = plan, timing
+        self.panes, self.rule = panes(plan, timing), StreamRule.of(plan)
 
     def process(
         self,
         element: tuple[str, Delta],
         at: Any = beam.DoFn.TimestampParam,
-        sums: Any = beam.DoFn.StateParam(SNAPSHOT),
+        sums: Any = beam.DoFn.StateParam(SUMS),
+        deltas: Any = beam.DoFn.StateParam(DELTAS),
         state: Any = beam.DoFn.StateParam(STATUS),
         refresh: Any = beam.DoFn.TimerParam(REFRESH),
         edge: Any = beam.DoFn.TimerParam(EDGE),
         end: Any = beam.DoFn.TimerParam(END),
     ) -> Iterator[Any]:
-        _, delta = element
-        status = state.read() or Status()
-        snapshot = sums.read() or self.fn.create_accumulator()
+        key, delta = element
+        group, shard = json.loads(key)
+        status = _copy(state.read())
         if self.panes is not None:
-            delta, late = gated(delta, self.panes.floor(status.passed))
-            yield from set_aside(late)
-        counter("records").inc(int((delta.settled == 0).sum()))
-        snapshot = self.fn.add_input(snapshot, delta)
+            delta, late = without_late(delta, self.panes.floor(status.passed))
+            if late is not None:
+                yield from self._set_aside(group, late)
+        counter("records").inc(self.rule.records(delta, shard))
         status.newest = max(status.newest, at.micros)
         if self.panes is None:
             status.changed = {0}
-        else:
+        elif len(delta.time):
             floor = self.panes.floor(status.passed)
-            snapshot = self._open(snapshot, floor)
-            status.changed |= set(self.panes.chain.cells(delta.time[delta.time >= floor]).tolist())
-            self._arm(edge, snapshot, status)
+            cells = set(self.panes.chain.cells(delta.time[delta.time >= floor]).tolist())
+            status.cells |= cells
+            status.changed |= cells
+        if self.panes is not None:
+            self._arm(edge, status)
         if status.changed and not status.pending:
             refresh.set(soon(self.timing.refresh))
             status.pending = True
         end.set(SUM_ENDS)
-        sums.write(snapshot)
+        deltas.add(delta)
+        status.waiting += delta.nbytes
+        if status.waiting >= max(WORTHWHILE, status.summed):
+            self._write(self._sums(shard, sums, deltas, status), sums, deltas, status)
         state.write(status)
 
     @on_timer(REFRESH)  # type: ignore[untyped-decorator]
     def refreshed(
         self,
         key: Any = beam.DoFn.KeyParam,
-        sums: Any = beam.DoFn.StateParam(SNAPSHOT),
+        sums: Any = beam.DoFn.StateParam(SUMS),
+        deltas: Any = beam.DoFn.StateParam(DELTAS),
         state: Any = beam.DoFn.StateParam(STATUS),
     ) -> Iterator[Any]:
-        status = state.read()
-        if status is None:
+        if state.read() is None:
             return  # the stream has ended
+        status = _copy(state.read())
         status.pending = False
+        snapshot = self._sums(json.loads(key)[1], sums, deltas, status)
         for start in self._starts(status.changed, status):
-            yield self._glance(key, sums.read(), start, False, status.newest)
+            yield self._handed_on(key, snapshot, start, False, status.newest, status)
         status.changed = set()
+        if 2 * status.waiting >= status.summed:
+            self._write(snapshot, sums, deltas, status)
         state.write(status)
 
     @on_timer(EDGE)  # type: ignore[untyped-decorator]
@@ -117,50 +120,73 @@ class RunningSums(beam.DoFn):  # type: ignore[misc]
         self,
         key: Any = beam.DoFn.KeyParam,
         at: Any = beam.DoFn.TimestampParam,
-        sums: Any = beam.DoFn.StateParam(SNAPSHOT),
+        sums: Any = beam.DoFn.StateParam(SUMS),
+        deltas: Any = beam.DoFn.StateParam(DELTAS),
         state: Any = beam.DoFn.StateParam(STATUS),
         edge: Any = beam.DoFn.TimerParam(EDGE),
     ) -> Iterator[Any]:
         """Windows have ended, or closed: hand them on, and forget those that closed."""
-        status, snapshot = state.read(), sums.read()
-        if status is None:
+        if state.read() is None:
             return  # the stream has ended
+        status = _copy(state.read())
         assert self.panes is not None
-        cells = {cell for cell, _ in snapshot.parts}
-        closing = [s for s in self.panes.windows(cells, status.passed) if self.panes.closes(s) <= at.micros]
+        open = self.panes.windows(status.cells, status.passed)
+        closing = [s for s in open if self.panes.closes(s) <= at.micros]
         ended = [
             s
             for s in self.panes.windows(status.changed, status.passed)
             if s not in closing and self.panes.ends(s) <= at.micros
         ]
+        snapshot = self._sums(json.loads(key)[1], sums, deltas, status)
         for start in closing + ended:
-            yield self._glance(key, snapshot, start, start in closing, at.micros)
+            yield self._handed_on(key, snapshot, start, start in closing, at.micros, status)
         status.passed = at.micros
-        snapshot = self._open(snapshot, self.panes.floor(status.passed))
+        floor, pane = self.panes.floor(status.passed), self.panes.chain.pane
+        kept = {cell for cell in status.cells if cell * pane >= floor}
         # A pane is still to be handed on while one of its open windows was not.
         status.changed = {
             c for c in status.changed if set(self.panes.windows([c], status.passed)) - set(ended)
         }
-        self._arm(edge, snapshot, status)
-        sums.write(snapshot)
+        if kept != status.cells:
+            status.cells = kept
+            self._write(snapshot.between(floor, 2**62, pane), sums, deltas, status)
+        self._arm(edge, status)
         state.write(status)
 
     @on_timer(END)  # type: ignore[untyped-decorator]
     def ended(
         self,
         key: Any = beam.DoFn.KeyParam,
-        sums: Any = beam.DoFn.StateParam(SNAPSHOT),
+        sums: Any = beam.DoFn.StateParam(SUMS),
+        deltas: Any = beam.DoFn.StateParam(DELTAS),
         state: Any = beam.DoFn.StateParam(STATUS),
     ) -> Iterator[Any]:
         """The stream has ended, or the job is drained."""
-        status, snapshot = state.read(), sums.read()
-        if status is None:
+        if state.read() is None:
             return
-        cells = {0} if self.panes is None else {cell for cell, _ in snapshot.parts}
-        for start in self._starts(cells, status):
-            yield self._glance(key, snapshot, start, True, SUM_ENDS.micros)
+        status = _copy(state.read())
+        snapshot = self._sums(json.loads(key)[1], sums, deltas, status)
+        for start in self._starts({0} if self.panes is None else status.cells, status):
+            yield self._handed_on(key, snapshot, start, True, SUM_ENDS.micros, status)
+        for kept in (sums, deltas, state):
+            kept.clear()
+
+    def _sums(self, shard: int, sums: Any, deltas: Any, status: Status) -> Snapshot:
+        """All that came, without the panes that are closed."""
+        found = self.rule.total([*sums.read(), self.rule.sums(list(deltas.read()), shard)])
+        if self.panes is None:
+            return found
+        floor, pane = self.panes.floor(status.passed), self.panes.chain.pane
+        if (found.sums.label[:, 1] * pane >= floor).all():
+            return found
+        return found.between(floor, 2**62, pane)
+
+    def _write(self, snapshot: Snapshot, sums: Any, deltas: Any, status: Status) -> None:
         sums.clear()
-        state.clear()
+        deltas.clear()
+        for piece in snapshot.pieces():
+            sums.add(piece)
+        status.waiting, status.summed = 0, snapshot.nbytes
 
     def _starts(self, cells: set[int], status: Status) -> list[int | None]:
         """The windows to hand on for these cells; a chain without windows has a single one, None."""
@@ -168,58 +194,45 @@ class RunningSums(beam.DoFn):  # type: ignore[misc]
             return [None] if cells else []
         return [*self.panes.windows(cells, status.passed)]
 
-    def _glance(self, key: str, snapshot: Snapshot, start: int | None, final: bool, moment: int) -> Any:
+    def _handed_on(
+        self, key: str, snapshot: Snapshot, start: int | None, final: bool, moment: int, status: Status
+    ) -> Any:
         group, shard = json.loads(key)
+        status.version += 1
         if start is not None:
             assert self.panes is not None
             chain = self.panes.chain
             snapshot = snapshot.between(start, start + chain.size, chain.pane)
         place = json.dumps([group, start], ensure_ascii=False)
-        return window.TimestampedValue((place, (shard, final, snapshot)), Timestamp(micros=moment))
+        return window.TimestampedValue(
+            (place, (shard, status.version, final, snapshot)), Timestamp(micros=moment)
+        )
 
-    def _open(self, snapshot: Snapshot, floor: int) -> Snapshot:
-        """Without the panes before the floor."""
-        assert self.panes is not None
-        pane = self.panes.chain.pane
-        if all(cell * pane >= floor for cell, _ in snapshot.parts):
-            return snapshot
-        return snapshot.between(floor, 2**62, pane)
-
-    def _arm(self, edge: Any, snapshot: Snapshot, status: Status) -> None:
+    def _arm(self, edge: Any, status: Status) -> None:
         """Be called when the next window closes, or ends with something that was not handed on."""
         assert self.panes is not None
         passed = -(2**63) if status.passed is None else status.passed
-        cells = {cell for cell, _ in snapshot.parts}
-        moments = [self.panes.closes(s) for s in self.panes.windows(cells, status.passed)]
+        moments = [self.panes.closes(s) for s in self.panes.windows(status.cells, status.passed)]
         moments += [self.panes.ends(s) for s in self.panes.windows(status.changed, status.passed)]
         ahead = [moment for moment in moments if moment > passed]
         if ahead:
             edge.set(Timestamp(micros=min(ahead)))
 
-
-def gated(delta: Delta, floor: int) -> tuple[Delta, list[str]]:
-    """What is in time, and the payloads of what is late: new records before the floor."""
-    arrival = delta.arrival
-    late = np.zeros(len(delta.sizes), bool)
-    late[arrival[(delta.settled == 0) & (delta.time < floor)]] = True
-    if not late.any():
-        return delta, []
-    rows = ~late[arrival]
-    kept = replace(
-        delta,
-        **{name: getattr(delta, name)[~late] for name in ("numbers", "sizes", "first")},
-        **{name: getattr(delta, name)[rows] for name in ("time", "values", "settled")},
-        weight=None if delta.weight is None else delta.weight[rows],
-        counts=delta.counts + Counts(late=int(late.sum())),
-        payloads=(),
-    )
-    return kept, [delta.payloads[i] for i in np.flatnonzero(late)]
+    def _set_aside(self, group: str, late: Delta) -> Iterator[Any]:
+        """Late records to the dead-letter output, and from one column of the ledger to another."""
+        names = tuple(json.loads(group))
+        for i in range(number := len(late.time)):
+            counter("late").inc()
+            N = None if late.population is None else float(late.population[late.key[i]])
+            counts = late.values[i].astype(float)
+            record = Record(late.names[late.key[i]], int(late.time[i]), counts, N, names)
+            row = as_row(record, self.plan.schema)
+            yield beam.pvalue.TaggedOutput(REJECTED, rejection(row, TOO_LATE))
+        yield beam.pvalue.TaggedOutput(LEDGER, from_ledger(Ledger(used=-number, late=number)))
 
 
-def set_aside(late: list[str]) -> Iterator[Any]:
-    """Late records to the dead-letter output, and from one column of the ledger to another."""
-    for payload in late:
-        counter("late").inc()
-        yield beam.pvalue.TaggedOutput(REJECTED, rejection(json.loads(payload), TOO_LATE))
-    if late:
-        yield beam.pvalue.TaggedOutput(LEDGER, from_ledger(Ledger(used=-len(late), late=len(late))))
+def _copy(status: Status | None) -> Status:
+    """A copy, since a runner may keep the value for its next bundle, also when this one fails."""
+    if status is None:
+        return Status()
+    return Status(**{**vars(status), "changed": set(status.changed), "cells": set(status.cells)})

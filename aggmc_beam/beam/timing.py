@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import Timestamp
 
-from aggmc_beam.beam.former.engine import Plan
+from aggmc_beam.local.engine import Plan
 from aggmc_beam.chain import Window
 from aggmc_beam.durations import microseconds
 from aggmc_beam.errors import InputError

@@ -12,7 +12,7 @@ from aggmc_beam.beam.blocks import Block
 from aggmc_beam.beam.combine import SumsCombineFn
 from aggmc_beam.beam.estimate import EstimateStates, in_window
 from aggmc_beam.beam.exact import NOTICED, REJECTED, SHARDS
-from aggmc_beam.beam.former.engine import Plan as FormerPlan
+from aggmc_beam.local.engine import Plan as FormerPlan
 from aggmc_beam.beam.gather import GatherInWindows
 from aggmc_beam.beam.parsing import ParseRecords
 from aggmc_beam.beam.plan import make_plan, plan_of
@@ -116,8 +116,7 @@ class EstimateTransitions(beam.PTransform):  # type: ignore[misc]
         if self.windowing == INPUT:
             return self._in_windows(records)
         parsed = records | "Parse" >> ParseRecords(self.plan.schema)
-        plan = FormerPlan(self.plan.config, [], self.plan.schema)
-        return Estimated(*(parsed | "Refresh" >> Refresh(plan, self.shards or 1)))
+        return Estimated(*(parsed | "Refresh" >> Refresh(self.plan)))
 
     def _check_windows(self, records: Any) -> None:
         windows = records.windowing.windowfn

@@ -18,19 +18,19 @@ import apache_beam as beam
 from apache_beam.transforms import window
 
 from aggmc_beam.beam.bounded import REJECTED, group_key
-from aggmc_beam.beam.former.engine import Plan
+from aggmc_beam.local.engine import Plan
 from aggmc_beam.beam.health import LEDGER, Health, Numbers, from_estimate
 from aggmc_beam.beam.joining import NO_GROUP, Joining
 from aggmc_beam.beam.pair import Pair, by_realization
 from aggmc_beam.beam.pool import Pool
 from aggmc_beam.beam.running import RunningSums
+from aggmc_beam.beam.stream_sums import StreamRule
+from aggmc_beam.beam.stream_values import Delta, Snapshot
 from aggmc_beam.beam.timing import Timing
-from aggmc_beam.beam.values import Delta, Snapshot
-from aggmc_beam.chain import Window
 from aggmc_beam.records import Record, Rejected, identity
 from aggmc_beam.result import Estimate
 
-_Glance = tuple[str, tuple[int, bool, Snapshot]]
+_HandedOn = tuple[str, tuple[int, int, bool, Snapshot]]
 
 
 class CountRefused(beam.DoFn):  # type: ignore[misc]
@@ -41,7 +41,7 @@ class CountRefused(beam.DoFn):  # type: ignore[misc]
         self.plan = plan
 
     def start_bundle(self) -> None:
-        self.joining = Joining(len(self.plan.schema.states), 1)
+        self.joining = Joining(StreamRule.of(self.plan))
 
     def process(self, refused: dict[str, Any], at: Any = beam.DoFn.TimestampParam) -> None:
         self.joining.arrivals(_group(refused["record"], self.plan)).counts["rejected"] += 1
@@ -72,10 +72,8 @@ class Refreshed(NamedTuple):
 class Refresh(beam.PTransform):  # type: ignore[misc]
     """`Parsed` records and rejections to `Refreshed`."""
 
-    def __init__(self, plan: Plan, shards: int = 1) -> None:
+    def __init__(self, plan: Plan) -> None:
         super().__init__()
-        # The records of a window are summed under one key, which alone decides what is late.
-        self.shards = 1 if isinstance(plan.config.chain, Window) else shards
         self.plan, self.timing = plan, Timing.of(plan)
 
     def expand(self, parsed: tuple[Any, Any]) -> Refreshed:
@@ -86,7 +84,7 @@ class Refresh(beam.PTransform):  # type: ignore[misc]
             | "Global" >> beam.WindowInto(window.GlobalWindows())
             | "By realization" >> beam.Map(by_realization).with_output_types(tuple[str, Record])
             | "Pair"
-            >> beam.ParDo(Pair(plan, self.timing, self.shards))
+            >> beam.ParDo(Pair(plan, self.timing))
             .with_output_types(tuple[str, Delta], **{LEDGER: Numbers, REJECTED: Any})
             .with_outputs(REJECTED, LEDGER, main="deltas")
         )
@@ -101,10 +99,10 @@ class Refresh(beam.PTransform):  # type: ignore[misc]
         deltas = (paired.deltas, refused.deltas) | "All deltas" >> beam.Flatten()
         summed = deltas | "Sum" >> (
             beam.ParDo(RunningSums(plan, self.timing))
-            .with_output_types(_Glance, **{LEDGER: Numbers, REJECTED: Any})
+            .with_output_types(_HandedOn, **{LEDGER: Numbers, REJECTED: Any})
             .with_outputs(REJECTED, LEDGER, main="snapshots")
         )
-        pool = beam.ParDo(Pool(plan, self.shards)).with_output_types(Estimate)
+        pool = beam.ParDo(Pool(plan)).with_output_types(Estimate)
         estimates = summed.snapshots | "Pool" >> pool
         refreshes = estimates | "From estimates" >> beam.Map(from_estimate).with_output_types(Numbers)
         news = (paired[LEDGER], refused[LEDGER], summed[LEDGER], refreshes)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from aggmc_beam.beam.former.survey import Extent
 from aggmc_beam.digest import Digest, Replicates
-from aggmc_beam.moments import Counts, Moments
-from aggmc_beam.profile import Profile
 from aggmc_beam.records import Record
 from aggmc_beam.saved import Sums
-from aggmc_beam.track import Track
 from aggmc_beam.tracks import Tracks
 
 Group = tuple[str, ...]
@@ -20,9 +17,6 @@ Group = tuple[str, ...]
 ENOUGH = 20
 #: Longest text of a record that the dead-letter output keeps.
 MAX_PAYLOAD = 1000
-#: Those of realizations in short: number, sum, least, greatest.
-Populations = tuple[float, float, float, float]
-NOBODY: Populations = (0.0, 0.0, np.inf, -np.inf)
 
 
 @dataclass(frozen=True)
@@ -88,137 +82,6 @@ def reach_of(batch: Batch) -> Reach:
     place = (0, 0) if batch.place is None else (int(batch.place[0, 0]), int(batch.place[0, 1]))
     first, last = int(batch.time.min()), int(batch.time.max())
     return Reach(frozenset(batch.names), first, last, place, len(batch)) + Reach()
-
-
-@dataclass
-class Snapshot:
-    """Sums that are still being added to: what a refresh is estimated from. `first` and `last` are the
-    outermost steps."""
-
-    states: int
-    parts: dict[tuple[int, int], Moments] = field(default_factory=dict)
-    profiles: dict[int, Profile] = field(default_factory=dict)
-    counts: Counts = field(default_factory=Counts)
-    populations: Populations = NOBODY
-    first: int = 2**62
-    last: int = -(2**62)
-
-    @property
-    def records(self) -> int:
-        return sum(m.records for m in self.parts.values())
-
-    @property
-    def age(self) -> int:
-        """Grows with everything that is added; of two snapshots of one key the greater is the newer."""
-        counts = self.counts
-        return self.records + counts.duplicates + counts.late + counts.rejected
-
-    def add(
-        self, digest: Digest, counts: Counts, first: int, last: int, populations: Populations = NOBODY
-    ) -> None:
-        for at, moments in digest.parts.items():
-            self.parts[at] = self.parts[at] + moments if at in self.parts else moments
-        for replicate, profile in digest.profiles.items():
-            known = self.profiles.get(replicate)
-            self.profiles[replicate] = profile if known is None else known + profile
-        self.counts = self.counts + counts
-        self.first, self.last = min(self.first, first), max(self.last, last)
-        self.populations = pooled(self.populations, populations)
-
-    def merge(self, other: Snapshot) -> None:
-        digest = Digest(other.states, other.parts, other.profiles)
-        self.add(digest, other.counts, other.first, other.last, other.populations)
-
-    def between(self, start: int, stop: int, pane: int) -> Snapshot:
-        """What it holds of the steps from `start` up to `stop`, where a cell is a pane of that many."""
-        parts = {at: m for at, m in self.parts.items() if start <= at[0] * pane < stop}
-        profiles = {r: p.between_steps(start, stop) for r, p in self.profiles.items()}
-        return replace(
-            self,
-            parts=parts,
-            profiles={r: p for r, p in profiles.items() if len(p.bins)},
-            first=max(self.first, start),
-            last=min(self.last, stop - 1),
-        )
-
-    def sums(self, group: dict[str, str] | None, rule: Replicates) -> Sums:
-        """As a run's sums, to be estimated from. Tracks tell no more than the span."""
-        one, none = np.zeros(1, np.int64), np.zeros(0, np.int64)
-        tracks = Tracks(
-            self.states, one, one + self.first, one + self.last, none, none,
-            np.zeros((0, self.states)), np.zeros(0),
-        )  # fmt: skip
-        number, total, low, high = self.populations
-        population = None
-        if number:
-            # Two that have the mean of all, and differ if any do: all that an estimate asks.
-            half = 0.0 if low == high else (high - low) / 2
-            population = np.array([total / number - half, total / number + half])
-            if low == high:
-                population = np.array([low, low])
-        digest = Digest(self.states, dict(self.parts), dict(self.profiles))
-        return Sums(group, digest.counted(self.counts), rule, [], tracks, population)
-
-
-@dataclass(frozen=True)
-class Delta:
-    """What arrivals added: new records, each with the neighbours that it met, and what was counted.
-
-    Rows [n, S] stand arrival by arrival; `sizes` tells how many rows each arrival has, `numbers` the
-    number of its realization, and `first` is 1 where that was met for the first time. `settled` is 0 for
-    new rows. `payloads` are the arrivals as they came, where a record may turn out to be late.
-    """
-
-    numbers: np.ndarray
-    sizes: np.ndarray
-    first: np.ndarray
-    time: np.ndarray
-    values: np.ndarray
-    settled: np.ndarray
-    weight: np.ndarray | None = None
-    counts: Counts = field(default_factory=Counts)
-    populations: Populations = NOBODY
-    payloads: tuple[str, ...] = ()
-
-    @property
-    def arrival(self) -> np.ndarray:
-        """To which arrival each row belongs."""
-        return np.repeat(np.arange(len(self.sizes)), self.sizes)
-
-
-@dataclass
-class Known:
-    """What is remembered of one realization: when it was last heard of (microseconds), its track, or
-    once it is forgotten the step up to which it was known; its population, if it has one of its own.
-
-    `pending`: a runner has been given it, and did not make bytes of it yet.
-    """
-
-    newest: int
-    track: Track | None = None
-    floor: int | None = None
-    population: float | None = None
-    pending: bool = field(default=False, compare=False)
-
-    def copy(self) -> Known:
-        """One that is not changed with this one, and that no runner has been given."""
-        track = None if self.track is None else self.track.copy()
-        return Known(self.newest, track, self.floor, self.population)
-
-
-@dataclass
-class Status:
-    """Where the sums of a key stand: the cells that changed since they were handed on, the event time
-    that is known to have passed, whether a refresh is due, and the newest event time (microseconds)."""
-
-    changed: set[int] = field(default_factory=set)
-    passed: int | None = None
-    pending: bool = False
-    newest: int = -(2**62)
-
-
-def pooled(a: Populations, b: Populations) -> Populations:
-    return a[0] + b[0], a[1] + b[1], min(a[2], b[2]), max(a[3], b[3])
 
 
 def empty_sums(S: int) -> Sums:

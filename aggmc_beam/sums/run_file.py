@@ -44,7 +44,7 @@ def find_run(path: str | os.PathLike[str]) -> str:
 
 
 def sums_to_bytes(sums: Sums) -> bytes:
-    return storage.pack(SUMS, {"S": sums.states}, _sums_to_arrays(sums))
+    return storage.pack(SUMS, {"S": sums.states}, sums_to_arrays(sums))
 
 
 def sums_from_bytes(data: bytes, source: str = "these bytes") -> Sums:
@@ -52,7 +52,7 @@ def sums_from_bytes(data: bytes, source: str = "these bytes") -> Sums:
         S = meta["S"]
         if type(S) is not int or S < 1:
             raise InputError(f"the number of states is {S!r}")
-        return _sums_from_arrays(S, arrays)
+        return sums_from_arrays(S, arrays)
 
 
 def state_to_bytes(state: AggregationState, deflate: bool = True) -> bytes:
@@ -77,7 +77,7 @@ def state_to_bytes(state: AggregationState, deflate: bool = True) -> bytes:
     }
     rules = [(r.groups, r.per_key, r.span, r.start) for r in state.rules]
     arrays = {
-        **_sums_to_arrays(state.sums),
+        **sums_to_arrays(state.sums),
         **state.tracks.to_arrays(),
         "rules": np.array(rules, np.int64).reshape(-1, 4),
         "group_of": np.asarray(state.group_of, np.int64),
@@ -112,7 +112,7 @@ def state_from_bytes(data: bytes | memoryview, source: str = "these bytes") -> A
         if ((population < 0) | (population >= MAX_COUNT)).any():
             raise InputError("its populations are not those of any data")
         state.population = np.where(population > 0, population, np.nan)
-        state.sums, state.tracks = _sums_from_arrays(S, arrays), Tracks.from_arrays(S, arrays)
+        state.sums, state.tracks = sums_from_arrays(S, arrays), Tracks.from_arrays(S, arrays)
         groups = max(
             int(state.sums.label[:, 0].max(initial=-1)), int(state.sums.steps.key[:, 0].max(initial=-1))
         )
@@ -144,7 +144,8 @@ def load(path: str | os.PathLike[str]) -> AggregationState | Sums:
     return sums_from_bytes(data, source)
 
 
-def _sums_to_arrays(sums: Sums) -> dict[str, np.ndarray]:
+def sums_to_arrays(sums: Sums) -> dict[str, np.ndarray]:
+    """Everything but the number of states, for `storage.pack`."""
     sums, steps = sums.canonical(), sums.steps
     counts = [[group, *(getattr(c, n) for n in _COUNTS)] for group, c in sorted(sums.counts.items())]
     arrays = {
@@ -168,8 +169,8 @@ def _sums_to_arrays(sums: Sums) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _sums_from_arrays(S: int, arrays: storage.Arrays) -> Sums:
-    """The inverse of `_sums_to_arrays`; sums that no data can have are an `InputError`."""
+def sums_from_arrays(S: int, arrays: storage.Arrays) -> Sums:
+    """The inverse of `sums_to_arrays`; sums that no data can have are an `InputError`."""
     label = storage.array(arrays, "label", "i", None, 3)
     L = len(label)
     number = storage.array(arrays, "number", "i", L, 3)

@@ -83,16 +83,38 @@ class StepSums:
         width = {int(groups[g]): w for g, w in self.width.items()}
         return _grouped(self.states, key, self.number, self.weight, self.total, width)
 
+    def part(self, at: np.ndarray | slice) -> StepSums:
+        """Only some rows, by position."""
+        return replace(
+            self, key=self.key[at], number=self.number[at], weight=self.weight[at], total=self.total[at]
+        )
+
+    def in_bins(self, most: int) -> StepSums:
+        """In bins so wide that no group has more than `most` of them.
+
+        >>> three = StepSums(1, np.array([[0, 0, b, 0] for b in (0, 1, 5)]), np.ones(3, int), np.ones(3),
+        ...                  np.ones((3, 1)), {0: 1})
+        >>> three.in_bins(2).key[:, 2].tolist(), three.in_bins(2).width
+        ([0, 2], {0: 2})
+        """
+        width = dict(self.width)
+        for group in width:
+            bins = np.unique(self.key[self.rows(group), 2])
+            while len(bins) > most:
+                width[group] *= 2
+                bins = np.unique(bins // 2)
+        if width == self.width:
+            return self
+        wider = self._widened(width)
+        return _grouped(self.states, wider.key, wider.number, wider.weight, wider.total, width)
+
     def between(self, start: int, stop: int) -> StepSums:
         """Only the bins that begin at steps start ... stop - 1."""
         width = np.ones(int(self.key[:, 0].max(initial=0)) + 1, np.int64)
         for g, w in self.width.items():
             width[g] = w
         first = self.key[:, 2] * width[self.key[:, 0]]
-        at = (first >= start) & (first < stop)
-        return StepSums(
-            self.states, self.key[at], self.number[at], self.weight[at], self.total[at], self.width
-        )
+        return self.part((first >= start) & (first < stop))
 
     def profiles(self, group: int = 0) -> dict[int, Profile]:
         """The step means of each replicate of a group."""

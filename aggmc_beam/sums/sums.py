@@ -165,6 +165,10 @@ class Sums:
     def _part(self, at: np.ndarray | slice) -> Sums:
         return replace(self, **{n: getattr(self, n)[at] for n in _ARRAYS})
 
+    def part(self, at: np.ndarray | slice, steps: StepSums) -> Sums:
+        """Only some labels, by position, with these step sums."""
+        return replace(self._part(at), steps=steps)
+
     def of_group(self, group: int, number: int = 0) -> Sums:
         """The sums of one group, as those of the group `number`; arrays are shared."""
         at = slice(*np.searchsorted(self.label[:, 0], (group, group + 1)))

@@ -1,7 +1,7 @@
-"""A long run of the pairing stage of streams: `make soak`. Are the sums exact, and does state stay bounded?
+"""A long run of the stages of streams: `make soak`. Are the sums exact, and does state stay bounded?
 
 2 million distinct records of 100,000 realizations, all alive at once, with disorder and duplicates (see
-feed.py), go through `Pair` and are summed as `RunningSums` sums them.
+feed.py), go through `Pair` and `RunningSums`.
 
 What drives them: no runner of Beam's that keeps state between bundles takes 2 million records on one
 machine in reasonable time. So the DoFns' own methods are called by the small runner below, one element at a
@@ -24,16 +24,20 @@ MINUTE = 60 * 10**6
 PIECE = 10_000
 #: Records of a bundle.
 BUNDLE = 1000
+NAMES = ("realizations", "sums", "what is not yet summed", "status")
 
 
 class State:
-    """A bag of state, as bytes, by key."""
+    """A bag of state, as bytes, by key; or a single value."""
 
-    def __init__(self, coder) -> None:
-        self.coder, self.cells, self.size, self.key = coder, {}, 0, ""
+    def __init__(self, spec) -> None:
+        self.coder, self.cells, self.size, self.key = spec.coder, {}, 0, ""
+        self.single = type(spec).__name__ == "ReadModifyWriteStateSpec"
+        self.largest = self.written = 0
 
     def read(self):
-        return [self.coder.decode(data) for data in self.cells.get(self.key, [])]
+        found = [self.coder.decode(data) for data in self.cells.get(self.key, [])]
+        return (found or [None])[0] if self.single else found
 
     def clear(self) -> None:
         self.size -= sum(map(len, self.cells.pop(self.key, [])))
@@ -41,7 +45,13 @@ class State:
     def add(self, value) -> None:
         data = self.coder.encode(value)
         self.size += len(data)
+        self.written += len(data)
+        self.largest = max(self.largest, len(data))
         self.cells.setdefault(self.key, []).append(data)
+
+    def write(self, value) -> None:
+        self.clear()
+        self.add(value)
 
 
 class Timer:
@@ -63,16 +73,21 @@ class Timer:
 
 
 class Runner:
-    """`Pair`, and the sums of what it hands on."""
+    """`Pair`, and `RunningSums` of what it hands on."""
 
     def __init__(self, plan, timing) -> None:
         from aggmc_beam.beam.pair import Pair
-        from aggmc_beam.beam.running import moments_fn
+        from aggmc_beam.beam.running import RunningSums
 
-        self.pair, self.fn = Pair(plan, timing), moments_fn(plan)
-        self.state, self.timer = State(Pair.KNOWN.coder), Timer()
-        self.snapshot, self.taken = self.fn.create_accumulator(), 0
+        self.pair, self.sums = Pair(plan, timing), RunningSums(plan, timing)
+        self.state, self.timer, self.taken = State(Pair.KNOWN), Timer(), 0
+        self.kept = [State(s) for s in (RunningSums.SUMS, RunningSums.DELTAS, RunningSums.STATUS)]
+        self.clocks = [Timer(), Timer(), Timer()]
         self.pair.start_bundle()
+
+    @property
+    def states(self):
+        return [self.state, *self.kept]
 
     def take(self, record, moment) -> None:
         from aggmc_beam.beam.pair import by_realization
@@ -100,11 +115,22 @@ class Runner:
 
         for found in handed_on:
             if not isinstance(found, TaggedOutput):
-                self.snapshot = self.fn.add_input(self.snapshot, found.value[1])
+                self._at(found.value[0])
+                for _ in self.sums.process(found.value, found.timestamp, *self.kept, *self.clocks):
+                    pass
+
+    def _at(self, key) -> None:
+        for part in (*self.kept, *self.clocks):
+            part.key = key
 
     def finish(self):
+        """The sums of all shards, handed on at the end of the stream."""
         self._end_bundle()
-        return self.snapshot
+        found = []
+        for key in list(self.kept[2].cells):
+            self._at(key)
+            found += [at.value[1][3] for at in self.sums.ended(key, *self.kept)]
+        return self.sums.rule.total(found)
 
 
 def records(feed: Feed) -> Iterator[tuple]:
@@ -121,9 +147,9 @@ def records(feed: Feed) -> Iterator[tuple]:
 
 
 def plan_of():
+    from aggmc_beam.beam.former.engine import Plan
     from aggmc_beam.beam.transform import schema_of
     from aggmc_beam.config import read_config
-    from aggmc_beam.local.engine import Plan
 
     config = read_config(
         {
@@ -140,9 +166,7 @@ def plan_of():
 
 
 def compared(snapshot, sums: dict[str, Exact]) -> dict[str, float]:
-    from aggmc_beam.moments import add_moments
-
-    total = add_moments(snapshot.states, snapshot.parts.values())
+    total = snapshot.sums.total
     return {name: exact.error(getattr(total, name)) for name, exact in sums.items()}
 
 
@@ -164,6 +188,9 @@ def soak(number: int, realizations: int, limit: float) -> int:
         done += 1
         if done % 1000 == 0:
             watch(done / expected, runner.state.size)
+    largest = max(state.largest for state in runner.states)
+    group = sum(state.size for state in runner.kept)
+    written = [state.written / done for state in runner.states]
     snapshot = runner.finish()
     seconds, cpu = time.monotonic() - began, time.process_time() - cpu
     alive, size = len(runner.state.cells), runner.state.size
@@ -179,12 +206,16 @@ def soak(number: int, realizations: int, limit: float) -> int:
         f"state flat (below x{limit})": late < limit,
         "open files bounded": max(s[2] for s in watch.samples) <= watch.samples[0][2] + 16,
         "silent realizations forgotten": runner.state.size < size / 2,
+        "no state value above 5 MB": largest < 5e6,
     }
     print(f"pairing stage: {snapshot.records:,} records of {alive:,} realizations, {feed.rows:,} arrivals,")
     print(f"  {snapshot.counts.duplicates:,} duplicates; {seconds:,.0f} s, {cpu:,.0f} s of processor time")
     print("  greatest relative error of a sum: " + ", ".join(f"{n} {e:.1e}" for n, e in errors.items()))
     left = runner.state.size / alive
     print(f"  state: {size / alive:,.0f} bytes a realization; {left:,.0f} once forgotten")
+    print(f"  state of the group: {group:,} bytes")
+    print(f"  largest state value: {largest:,} bytes; written to state for an arrival:")
+    print("  " + ", ".join(f"{n} {b:,.0f}" for n, b in zip(NAMES, written, strict=True)) + " bytes")
     print("\n".join(f"  {line}" for line in watch.table("bytes of state")))
     return told(found)
 
@@ -197,9 +228,8 @@ def on_beam(number: int, realizations: int) -> int:
     from aggmc_beam.beam.bounded import REJECTED
     from aggmc_beam.beam.health import LEDGER
     from aggmc_beam.beam.pair import Pair, by_realization
-    from aggmc_beam.beam.running import moments_fn
+    from aggmc_beam.beam.stream_values import Delta
     from aggmc_beam.beam.timing import Timing
-    from aggmc_beam.beam.values import Delta
     from aggmc_beam.records import Record
 
     plan, feed = plan_of(), Feed(number, realizations)
@@ -216,16 +246,31 @@ def on_beam(number: int, realizations: int) -> int:
             .with_output_types(tuple[str, Delta])
             .with_outputs(REJECTED, LEDGER, main="deltas")
         )
-        summed = paired.deltas | beam.CombinePerKey(moments_fn(plan))
-        _ = summed | "Check" >> beam.MapTuple(lambda _, snapshot: check(snapshot, *expected))
+        grouped = (
+            paired.deltas | beam.GroupByKey() | beam.MapTuple(lambda key, deltas: summed(key, deltas, plan))
+        )
+        listed = grouped | beam.combiners.ToList()
+        _ = listed | "Check" >> beam.Map(check, plan, *expected)
     seconds, cpu = time.monotonic() - began, time.process_time() - cpu
     print(f"on FnApiRunner: {feed.distinct:,} records of {realizations:,} realizations,")
     print(f"  {feed.rows:,} arrivals; {seconds:,.0f} s, {cpu:,.0f} s of processor time")
     return told({"records, duplicates and sums as generated": True})
 
 
-def check(snapshot, sums: dict[str, Exact], distinct: int, rows: int) -> None:
+def summed(key, deltas, plan):
+    """The sums of a shard."""
+    import json
+
+    from aggmc_beam.beam.stream_sums import StreamRule
+
+    return StreamRule.of(plan).sums(list(deltas), json.loads(key)[1])
+
+
+def check(snapshots, plan, sums: dict[str, Exact], distinct: int, rows: int) -> None:
     """Fails the pipeline unless the sums are those that were generated."""
+    from aggmc_beam.beam.stream_sums import StreamRule
+
+    snapshot = StreamRule.of(plan).total(snapshots)
     assert snapshot.records == distinct, (snapshot.records, distinct)
     assert snapshot.counts.duplicates == rows - distinct
     assert max(compared(snapshot, sums).values()) < 1e-12

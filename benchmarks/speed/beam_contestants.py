@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -16,16 +17,15 @@ from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec, TimerSpec, on_timer
 from apache_beam.utils.timestamp import Timestamp
 
-from aggmc_beam.beam import EstimateTransitions, MomentsFn
+from aggmc_beam.beam import EstimateTransitions
 from aggmc_beam.beam.bounded import REJECTED
 from aggmc_beam.beam.files import open_plan
 from aggmc_beam.beam.health import LEDGER
 from aggmc_beam.beam.pair import Pair
 from aggmc_beam.beam.reading import SumFiles
+from aggmc_beam.beam.stream_sums import StreamRule
+from aggmc_beam.beam.stream_values import Delta
 from aggmc_beam.beam.timing import Timing
-from aggmc_beam.beam.values import Delta
-from aggmc_beam.chain import Stationary
-from aggmc_beam.digest import Digest, Replicates
 from aggmc_beam.noise import Poisson
 from aggmc_beam.records import Record
 from benchmarks.speed.ours import config_of, sums_of
@@ -187,6 +187,17 @@ def pair(path: str, states: list[str]) -> None:
 
 def pair_sums(path: str, states: list[str]) -> Sums:
     """What that step hands on, summed: to see that it is right."""
-    fn = MomentsFn(len(states), Stationary(), Replicates(50))
-    _, found = collected(lambda pipeline: paired(pipeline, path, states).deltas | beam.CombinePerKey(fn))
-    return sums_of(Digest(len(states), found.parts, found.profiles).total)
+    rule = StreamRule.of(EstimateTransitions(states, Poisson(1.0), 1000, "mom").plan)
+
+    def summed(key: str, deltas: Any) -> Any:
+        return rule.sums(list(deltas), json.loads(key)[1])
+
+    found = collected(
+        lambda pipeline: (
+            paired(pipeline, path, states).deltas
+            | beam.GroupByKey()
+            | beam.MapTuple(summed)
+            | beam.combiners.ToList()
+        )
+    )
+    return sums_of(rule.total(found).sums.total)
