@@ -20,8 +20,8 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from aggmc_beam.beam.exact import Reach, join_reaches, of_groups
-from aggmc_beam.beam.former.engine import Plan as FormerPlan
 from aggmc_beam.beam.files import File, is_local, open_plan, opened
+from aggmc_beam.beam.former.engine import Plan as FormerPlan
 from aggmc_beam.beam.health import WriteHealth
 from aggmc_beam.beam.lost import fail_when_lost
 from aggmc_beam.beam.parsing import ParseRecords
@@ -80,8 +80,8 @@ def pipeline_options(arguments: Sequence[str], source: Input | None = None) -> P
 def start(config: Config, arguments: Sequence[str] = ()) -> Any:
     """Start the pipeline of an unbounded run; what Beam hands back, to wait for or to cancel."""
     pipeline = beam.Pipeline(options=pipeline_options(arguments, config.input))
-    plan = former_plan(plan_of(config))
-    found = pipeline | "Read" >> ReadStream(plan) | "Estimate" >> Refresh(plan)
+    plan = plan_of(config)
+    found = pipeline | "Read" >> ReadStream(plan) | "Estimate" >> Refresh(former_plan(plan))
     _ = found.estimates | "Write" >> WriteEstimates(config.output, streaming=True)
     _ = found.rejected | "Write rejected" >> WriteRejected(config.output.directory)
     _ = found.health | "Write health" >> beam.ParDo(WriteHealth(config.output.directory))
@@ -236,9 +236,7 @@ class WriteRun(beam.DoFn):  # type: ignore[misc]
             whole = of_groups(whole, np.array([whole.groups.index(group) for group in order]))
         if len(order) == 1:
             whole.count(order[0], rejected=noticed.get("rejected", 0))
-        write(
-            Result(estimates, {}, ledger, _sorted(rejections, self.paths), whole), plan.config, self.given
-        )
+        write(Result(estimates, {}, ledger, _sorted(rejections, self.paths), whole), plan.config, self.given)
 
     def _rows(self, noticed: dict[str, int], records: int) -> Ledger:
         """What became of every row; `Unbalanced` if one was lost, also on the way to the sums, which hold
