@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from aggmc_beam.chain import Cycle, Parametric, Window
-    from aggmc_beam.diagnose import diagnose
+    from aggmc_beam.diagnosis import diagnose
     from aggmc_beam.errors import InputError
     from aggmc_beam.estimation import estimate
     from aggmc_beam.estimators.constraints import Constraints
@@ -92,7 +92,7 @@ _HOMES = {
     "Cycle": "chain",
     "Estimate": "result",
     "Estimates": "result",
-    "diagnose": "diagnose",
+    "diagnose": "diagnosis",
     "Evaluation": "uses.evaluate",
     "Flows": "uses.flows",
     "Follows": "uses.follows",

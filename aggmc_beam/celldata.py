@@ -31,9 +31,9 @@ from aggmc_beam.inference import jackknife, leave_one_out
 from aggmc_beam.intervals import Parts, Sources, Uncertainty, disagreeing, uncertainty
 from aggmc_beam.latent import Latent
 from aggmc_beam.moments import Moments, add_moments
-from aggmc_beam.profile import LEFT1, Profile, add_profiles
 from aggmc_beam.scores import held_out, scores_of
 from aggmc_beam.stepwise import StepSums, one_step, step_sums
+from aggmc_beam.sums.steps import LEFT1, Profile, add_profiles
 
 if TYPE_CHECKING:
     from aggmc_beam.fitting import Fit
@@ -390,7 +390,7 @@ class Data:
         def without(fold: np.ndarray) -> np.ndarray:
             names = {r for r, out in zip(used, fold, strict=True) if out}
             kept = {r: m for r, m in self.parts.items() if r not in names}
-            return np.nan_to_num(Data(self.fit, kept, self.profiles).point().P[keep])
+            return np.asarray(np.nan_to_num(Data(self.fit, kept, self.profiles).point().P[keep]))
 
         try:
             return scores_of(step.sums, without, REFITS)

@@ -168,7 +168,7 @@ def check(options: argparse.Namespace) -> None:
 
 
 def diagnose(options: argparse.Namespace) -> None:
-    from aggmc_beam.diagnose import diagnose_sums
+    from aggmc_beam.diagnosis import diagnose_sums
 
     config, _ = _config(options)
     plan = _open(config)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from aggmc_beam import storage
 from aggmc_beam.chain import Chain
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimate_groups import estimate_only_group, group_sums
@@ -23,7 +22,6 @@ from aggmc_beam.observations import (
     check_states,
 )
 from aggmc_beam.outside import add_outside
-from aggmc_beam.saved import KIND, Saved
 from aggmc_beam.sums import run_file
 from aggmc_beam.sums.records import Records
 from aggmc_beam.sums.state import AggregationState, SumSpec
@@ -97,9 +95,7 @@ def estimate(
     if table:
         raise InputError(f"{next(iter(table))!r} is for tables and files of records, which the data are not")
     if isinstance(data, str | os.PathLike):
-        data = load(data)
-        if isinstance(data, Saved):
-            return data.estimate(replace(settings, population=population))
+        data = run_file.load(data)
     if isinstance(data, AggregationState):
         return estimate_only_group(data, replace(settings, population=population))
     if isinstance(data, Sums):
@@ -118,15 +114,6 @@ def estimate(
         names = check_states((*names, outside), counts.shape[2])
         settings = replace(settings, noise=noise)
     return estimate_digest(*array_sums(counts, population, replace(settings, states=names), replicates))
-
-
-def load(path: str | os.PathLike[str]) -> AggregationState | Sums | Saved:
-    """Saved sums, or those of a run."""
-    source = run_file.find_run(path)
-    data = storage.read_bytes(source)
-    if storage.kind_of(data, source) == KIND:
-        return Saved.from_bytes(data, source)
-    return run_file.load(path)
 
 
 def _is_table(data: Any) -> bool:

@@ -22,10 +22,10 @@ from aggmc_beam.intervals import Parts, Uncertainty
 from aggmc_beam.latent import Latent, Undo, closed, latent
 from aggmc_beam.moments import Moments, add_moments
 from aggmc_beam.noise import Exact, Noise
-from aggmc_beam.profile import Profile
 from aggmc_beam.resolve import resolve
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.simulation import stationary_distribution
+from aggmc_beam.sums.steps import Profile
 from aggmc_beam.sums.sums import Sums
 
 #: A state whose mean share is below this many standard errors is rare: its row is a guess.

@@ -23,7 +23,7 @@ import numpy as np
 
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimate_groups import group_sums
-from aggmc_beam.estimation import array_sums, load
+from aggmc_beam.estimation import array_sums
 from aggmc_beam.estimators.paper import corrected_cls, mom
 from aggmc_beam.fitting import RARE, Settings
 from aggmc_beam.inference import jackknife, leave_one_out
@@ -31,10 +31,11 @@ from aggmc_beam.latent import Latent, Trajectory, latent
 from aggmc_beam.moments import Moments
 from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.observations import check_counts, check_populations
-from aggmc_beam.profile import Profile
 from aggmc_beam.resolve import Resolved, resolve
 from aggmc_beam.spread import Spread, box_test, hotelling_test, jackknife_spread
+from aggmc_beam.sums.run_file import load
 from aggmc_beam.sums.state import AggregationState
+from aggmc_beam.sums.steps import Profile
 from aggmc_beam.sums.sums import Sums
 
 #: Fewer groups than this tell too little of a covariance.

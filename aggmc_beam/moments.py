@@ -6,17 +6,13 @@ formula. `E[xy] - E[x]E[y]` is never formed, so populations of 10^9 with noise o
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
 
-from aggmc_beam import storage
 from aggmc_beam.errors import InputError
 
-KIND = "moments"
 #: Values that are changed while they are in a core's cache.
 CACHED = 1 << 16
 
@@ -165,13 +161,6 @@ class Moments:
         empty = CoMoment.zero(S)
         return cls(empty, empty, empty, empty, Counts(), 0.0)
 
-    @classmethod
-    def of(cls, counts: np.ndarray) -> Moments:
-        """The moments of an array [K, T, S]; NaN rows are missing steps."""
-        from aggmc_beam.digest import Digest
-
-        return Digest.of(counts).total
-
     @property
     def states(self) -> int:
         return len(self.lag0.left)
@@ -204,31 +193,6 @@ class Moments:
             self.inverse_weight + other.inverse_weight,
         )
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Moments):
-            return NotImplemented
-        return self.to_bytes() == other.to_bytes()
-
-    def to_bytes(self) -> bytes:
-        return storage.pack(KIND, {"S": self.states}, pack_moments([self]))
-
-    @classmethod
-    def from_bytes(cls, data: bytes, source: str = "these bytes") -> Moments:
-        with storage.unpacked(data, KIND, source) as (meta, arrays):
-            [found] = unpack_moments(arrays, states_in(meta))
-        return found
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write to a file that `load` reads: no pickle, with a version and a checksum."""
-        storage.write_atomically(path, self.to_bytes())
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Moments:
-        """Read what `save` wrote; a damaged or foreign file is an `InputError`."""
-        with storage.loaded(path, KIND) as (meta, arrays):
-            [found] = unpack_moments(arrays, states_in(meta))
-        return found
-
 
 def outer(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
     """As `np.outer` of vectors, in half of the time."""
@@ -257,56 +221,3 @@ def add_moments(S: int, items: Iterable[Moments]) -> Moments:
 
 #: The co-moments of `Moments`, by name.
 PARTS = ("lag0", "lag1", "lag2", "ends")
-
-
-def pack_moments(items: list[Moments]) -> dict[str, np.ndarray]:
-    """Arrays for `storage.pack`: one row per item, in order."""
-    counts = [
-        [
-            *(getattr(m, p).pairs for p in PARTS),
-            *(getattr(m.counts, f.name) for f in fields(Counts)),
-        ]
-        for m in items
-    ]
-    scalars = [[*(getattr(m, p).weight for p in PARTS), m.inverse_weight] for m in items]
-    means = [[(getattr(m, p).left, getattr(m, p).right) for p in PARTS] for m in items]
-    products = [[getattr(m, p).product for p in PARTS] for m in items]
-    return {
-        "counts": np.array(counts, np.int64),
-        "scalars": np.array(scalars, np.float64),
-        "means": np.array(means, np.float64),
-        "products": np.array(products, np.float64),
-    }
-
-
-def states_in(meta: Mapping[str, Any]) -> int:
-    """The number of states that a stored header tells."""
-    S = meta["S"]
-    if type(S) is not int or S < 1:
-        raise InputError(f"the number of states is {S!r}")
-    return S
-
-
-def unpack_moments(arrays: storage.Arrays, S: int) -> list[Moments]:
-    """The inverse of `pack_moments`; sums that no data can have are an `InputError`."""
-    numbers = storage.array(arrays, "counts", "i", None, len(PARTS) + len(fields(Counts)))
-    n, at = len(numbers), slice(len(PARTS))
-    weights = storage.array(arrays, "scalars", "f", n, len(PARTS) + 1)
-    storage.array(arrays, "means", "f", n, len(PARTS), 2, S)
-    storage.array(arrays, "products", "f", n, len(PARTS), S, S)
-    if (numbers >= 2**53).any() or (numbers <= -(2**53)).any():
-        raise InputError("it counts more records than there can be")
-    if (numbers[:, at] < 0).any() or ((numbers[:, at] > 0) != (weights[:, at] > 0)).any():
-        raise InputError("its weights do not fit its numbers of pairs")
-    items = []
-    for counts, scalars, means, products in zip(
-        *(arrays[k] for k in ("counts", "scalars", "means", "products")), strict=True
-    ):
-        parts = [
-            CoMoment(int(counts[p]), float(scalars[p]), means[p, 0], means[p, 1], products[p])
-            for p in range(len(PARTS))
-        ]
-        tail = Counts(*(int(c) for c in counts[len(PARTS) :]))
-        lag0, lag1, lag2, ends = parts
-        items.append(Moments(lag0, lag1, lag2, ends, tail, float(scalars[-1])))
-    return items

@@ -23,11 +23,11 @@ from aggmc_beam import storage
 from aggmc_beam.config import load_config, read_config, set_key
 from aggmc_beam.config.reader import read_yaml
 from aggmc_beam.errors import InputError
+from aggmc_beam.estimate_groups import estimate_groups
 from aggmc_beam.estimators.registry import NAMES
 from aggmc_beam.fitting import Settings
 from aggmc_beam.records import Clock, Rejected, Schema, parse_json, read_record, realization_number
 from aggmc_beam.result import Estimate, Estimates
-from aggmc_beam.saved import Saved, estimate_sums
 from aggmc_beam.sums.state import AggregationState
 
 warnings.simplefilter("error")  # a RuntimeWarning of numpy is a defect as well
@@ -99,7 +99,7 @@ def override(data: bytes) -> None:
 
 def raw_file(data: bytes) -> None:
     """Any bytes as a file of moments; nearly all fail at the checksum."""
-    for decode in (Saved.from_bytes, AggregationState.from_bytes, am.Sums.from_bytes):
+    for decode in (AggregationState.from_bytes, am.Sums.from_bytes):
         with proper_errors():
             decode(data)
 
@@ -112,8 +112,7 @@ def sealed_file(data: bytes) -> None:
 
 
 DECODERS: dict[bytes, Callable[[bytes], Any]] = {
-    b"run": Saved.from_bytes,
-    b"state": AggregationState.from_bytes,
+    b"run": AggregationState.from_bytes,
     b"sums": am.Sums.from_bytes,
 }
 
@@ -129,12 +128,12 @@ def sealed(data: bytes, kind: bytes) -> bytes:
 def use(found: Any) -> None:
     """Do with loaded sums what a user would: save, join, estimate."""
     settings = Settings(am.Binomial(0.5), 100.0, "mom")
-    if isinstance(found, Saved):
+    if isinstance(found, AggregationState):
         found.to_bytes()
-        found.merged(found)
-        for sums in found.groups:
-            with proper_errors():
-                flagged(estimate_sums(found, sums, Settings(am.Exact(), chain=found.chain)))
+        (found + found).to_bytes()
+        for _, estimate in estimate_groups(found, Settings(found.spec.noise, chain=found.spec.chain)):
+            if not isinstance(estimate, am.InputError):
+                flagged(estimate)
     else:
         found.to_bytes()
         (found + found).to_bytes()
@@ -143,9 +142,10 @@ def use(found: Any) -> None:
 
 def coders(data: bytes) -> None:
     """Encoded values of Beam: every coder on the same bytes."""
-    from aggmc_beam.beam.coders import _Coder
+    from aggmc_beam.beam import stream_coders  # noqa: F401  (registers its own)
+    from aggmc_beam.beam.coders import SmallCoder
 
-    for coder in _Coder.__subclasses__():
+    for coder in SmallCoder.__subclasses__():
         with proper_errors():
             coder().decode(data)
 

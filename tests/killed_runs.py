@@ -126,21 +126,18 @@ def sums(directory: Path):
 def sums_of(files: dict[str, bytes]):
     """Saved sums and estimates to the last bit, but for what was not used: those rows were met twice."""
     import json
-    from dataclasses import replace
 
     from aggmc_beam.moments import Counts
-    from aggmc_beam.saved import Saved
+    from aggmc_beam.sums.state import AggregationState
 
-    saved = Saved.from_bytes(files["moments.aggmc"])
-    groups = []
-    for group in saved.groups:
-        counts = group.digest.total.counts
+    state = AggregationState.from_bytes(files["moments.aggmc"])
+    for group, counts in state.sums.counts.items():
         unused = Counts(duplicates=-counts.duplicates, rejected=-counts.rejected)
-        groups.append(replace(group, digest=group.digest.counted(unused)))
+        state.sums = state.sums.counted(unused, group)
     lines = [json.loads(line) for line in files["estimates.jsonl"].splitlines()]
     for line in lines:
         del line["counts"]["duplicates"], line["counts"]["rejected"]
-    return replace(saved, groups=groups).to_bytes(), lines
+    return state.to_bytes(), lines
 
 
 if __name__ == "__main__":

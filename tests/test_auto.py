@@ -5,12 +5,12 @@ import pytest
 
 import aggmc_beam as am
 from aggmc_beam.celldata import Data, prediction_error
-from aggmc_beam.digest import Digest
 from aggmc_beam.estimators.drift import drift_fit
 from aggmc_beam.estimators.stationarity import detrend
 from aggmc_beam.fitting import Fit, Settings
 from aggmc_beam.latent import latent
 from aggmc_beam.stepwise import step_mom, step_mom_without_each, step_sums
+from aggmc_beam.sums.sums import Sums
 
 STICKY = np.array([[0.95, 0.04, 0.01], [0.03, 0.94, 0.03], [0.01, 0.02, 0.97]])
 HALF = am.Binomial(0.5)
@@ -64,7 +64,7 @@ def test_false_alarms_are_rare(K, T):
     for seed in range(60):
         y, _ = am.simulate(states=4, precision=2.0, steps=T, realizations=K, noise=HALF, seed=seed,
                            ensemble="regular")  # fmt: skip
-        digest = Digest.of(y)
+        digest = Sums.of(y)
         data = Data(Fit(digest, Settings(HALF, 100)), digest.by_replicate([0]), dict(digest.profiles))
         alarms += data.point().diagnostics["drift"]["raised"]
     assert alarms <= 3
@@ -73,7 +73,7 @@ def test_false_alarms_are_rare(K, T):
 def test_step_sums_are_those_of_the_definition():
     y = corner(K=7, T=5)
     y[2, 3] = np.nan
-    digest = Digest.of(y, replicates=3)
+    digest = Sums.of(y, replicates=3)
     sums = step_sums(digest.by_replicate([0]), digest.profiles, HALF, 150.0)
     x = y / 0.5 / 150
     both = ~np.isnan(x[:, :-1, 0]) & ~np.isnan(x[:, 1:, 0])
@@ -90,13 +90,13 @@ def test_step_sums_are_those_of_the_definition():
 
 def test_step_mom_is_the_pooled_per_step_estimate_and_its_jackknife_leaves_out_for_real():
     y = corner(K=30)
-    digest = Digest.of(y)
+    digest = Sums.of(y)
     sums = step_sums(digest.by_replicate([0]), digest.profiles, HALF, 150.0)
     by_step = am.estimate(y, noise=HALF, population=150, chain="per-step", estimator="mom")
     # Shares are not normalised step by step here, so the two differ by the noise of totals only.
     np.testing.assert_allclose(step_mom(sums), by_step.pooled.transition_matrix, atol=0.02)
     reduced = step_mom_without_each(sums)
-    rest = Digest.of(np.delete(y, 4, axis=0))
+    rest = Sums.of(np.delete(y, 4, axis=0))
     expected = step_mom(step_sums(rest.by_replicate([0]), rest.profiles, HALF, 150.0))
     np.testing.assert_allclose(reduced[4], expected, atol=1e-9)
 
@@ -104,7 +104,7 @@ def test_step_mom_is_the_pooled_per_step_estimate_and_its_jackknife_leaves_out_f
 def test_drift_fit_beats_the_pooled_moments_it_is_made_of():
     fits, plain = [], []
     for seed in range(6):
-        digest = Digest.of(corner(seed))
+        digest = Sums.of(corner(seed))
         sums = step_sums(digest.by_replicate([0]), digest.profiles, HALF, 150.0)
         fits.append(np.mean((drift_fit(sums).P - STICKY) ** 2))
         plain.append(np.mean((step_mom(sums) - STICKY) ** 2))
@@ -130,7 +130,7 @@ def test_detrending_takes_out_just_the_trend():
     trended = flat + np.array([20.0, -15.0]) * t + np.array([5.0, 5.0]) * t**3
     found = []
     for y in (flat, trended):
-        digest = Digest.of(y)
+        digest = Sums.of(y)
         moments, profile = detrend(digest.total, digest.profile, 3)
         found.append(moments)
         assert np.ptp(profile.mean(0) - moments.lag0.left) < 1e-9

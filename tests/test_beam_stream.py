@@ -9,6 +9,7 @@ import collected
 import frames
 import numpy as np
 import pytest
+from aggmc_beam.beam.gathering import columns_of
 from apache_beam.metrics import MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.test_stream import TestStream as Arrivals
@@ -17,7 +18,6 @@ from apache_beam.utils.timestamp import Timestamp
 
 import aggmc_beam as am
 from aggmc_beam.beam import EstimateTransitions, Stream, health, pool, running
-from aggmc_beam.beam.gathering import columns_of
 from aggmc_beam.beam.parsing import ParseRecords
 from aggmc_beam.beam.unbounded import Refresh
 from aggmc_beam.config import read_config

@@ -259,7 +259,9 @@ def test_estimates_of_windows_are_those_of_their_records():
     assert len(found) == 5
     for start in (-5, 0, 5, 10, 15):
         part = y[:, max(0, start) : start + 10]
-        expected = am.estimate(part, states=frames.STATES, noise=am.Binomial(0.5), population=200, estimator="mom")
+        expected = am.estimate(
+            part, states=frames.STATES, noise=am.Binomial(0.5), population=200, estimator="mom"
+        )
         one = found[window.Timestamp(start).to_rfc3339()]
         np.testing.assert_allclose(one.transition_matrix, expected.transition_matrix, rtol=0, atol=1e-12)
         np.testing.assert_allclose(one.standard_error, expected.standard_error, rtol=0, atol=1e-12)

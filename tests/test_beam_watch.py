@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from aggmc_beam.beam.bounded import REJECTED
-from aggmc_beam.beam.run import pipeline_options
 from aggmc_beam.beam.plan import schema_of
+from aggmc_beam.beam.run import pipeline_options
 from aggmc_beam.beam.watch import ReadRecords
 from aggmc_beam.config import read_config
 from aggmc_beam.errors import InputError

@@ -5,9 +5,6 @@ import pytest
 
 import aggmc_beam as am
 from aggmc_beam.chain import Stationary
-from aggmc_beam.config import read_config
-from aggmc_beam.local import run
-from aggmc_beam.saved import Saved
 from aggmc_beam.sums.records import Records
 from aggmc_beam.sums.state import AggregationState, SumSpec
 
@@ -16,15 +13,13 @@ from aggmc_beam.sums.state import AggregationState, SumSpec
 def stored(tmp_path_factory):
     """Small files of every kind that is stored: sums, a state, and what a run saves."""
     y = frames.counts(K=1, T=4)
-    path = frames.save(frames.wide(y), tmp_path_factory.mktemp("stored") / "data.csv")
-    saved = run(read_config(frames.config(path))).saved
     state = AggregationState(SumSpec.plan(("a", "b", "c"), Stationary(), am.Binomial(0.5), 200))
     state.add(Records.of_array(y))
-    kinds = {am.Sums: am.Sums.of(y), AggregationState: state, Saved: saved}
+    kinds = {am.Sums: am.Sums.of(y), AggregationState: state}
     return {kind.__name__: (kind.from_bytes, value.to_bytes()) for kind, value in kinds.items()}
 
 
-KINDS = ["Sums", "AggregationState", "Saved"]
+KINDS = ["Sums", "AggregationState"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -14,7 +14,7 @@ pytest.importorskip("google.cloud.dataflow_v1beta3", reason="Beam's extra `gcp` 
 import dataflow_jobs as jobs
 
 from aggmc_beam.beam import coders as our_coders
-from aggmc_beam.beam import small, stream_coders
+from aggmc_beam.beam import stream_coders
 
 STORED = Path(__file__).parent / "stored"
 OURS = {

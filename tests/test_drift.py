@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import aggmc_beam as am
-from aggmc_beam.digest import Digest
 from aggmc_beam.estimators.constraints import Constraints
 from aggmc_beam.estimators.drift import drift_fit
 from aggmc_beam.estimators.quadratic import ColumnQuadratic, nonnegative_qp
 from aggmc_beam.stepwise import step_sums
+from aggmc_beam.sums.sums import Sums
 
 
 def corner(S, noise, steps=60, realizations=8, seed=0):
@@ -20,7 +20,7 @@ def corner(S, noise, steps=60, realizations=8, seed=0):
 
 
 def sums_of(y, noise, without=()):
-    digest = Digest.of(y)
+    digest = Sums.of(y)
     parts = {r: m for r, m in digest.by_replicate(digest.cells).items() if r not in without}
     return step_sums(parts, {r: digest.profiles[r] for r in parts}, noise, 1000)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from aggmc_beam.beam import codec
-from aggmc_beam.beam.encoding import SmallCoder
+from aggmc_beam.beam.coders import SmallCoder
 from aggmc_beam.local.blocks import Place
 from aggmc_beam.records import Record
 from aggmc_beam.sums.records import Group, Records, joined_records, realization_numbers

@@ -11,7 +11,7 @@ import numpy as np
 
 from aggmc_beam.beam import codec
 from aggmc_beam.beam.blocks import Block, decode_block, encode_block
-from aggmc_beam.beam.encoding import SmallCoder
+from aggmc_beam.beam.coders import SmallCoder
 from aggmc_beam.beam.frames import ElementReader
 from aggmc_beam.beam.plan import make_plan
 from aggmc_beam.config.special import chain_to_plain

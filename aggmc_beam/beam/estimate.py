@@ -11,7 +11,7 @@ import apache_beam as beam
 from apache_beam.metrics import Metrics
 from apache_beam.transforms.window import IntervalWindow
 
-from aggmc_beam.beam.encoding import StateCoder
+from aggmc_beam.beam.coders import StateCoder
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimate_groups import estimate_groups
 from aggmc_beam.fitting import Settings

@@ -172,7 +172,9 @@ class SumShards(beam.DoFn):  # type: ignore[misc]
                 yield beam.pvalue.TaggedOutput(made.tag, value)
         for window, state in self.states.items():
             for bucket, part in by_bucket(state):
-                self.sizes.update(sum(a.nbytes for a in (part.sums.product, part.sums.ends, part.sums.steps.total)))
+                self.sizes.update(
+                    sum(a.nbytes for a in (part.sums.product, part.sums.ends, part.sums.steps.total))
+                )
                 yield WindowedValue((bucket, part), window.max_timestamp(), [window])
         if self.records:
             self.numbers.update(self.records)
@@ -242,14 +244,24 @@ def whole_records(
         if places is not None:
             places.append((place.at(at), reason))
     noticed.update(
-        duplicate=found.duplicate, filled=found.filled, incomplete=found.incomplete, conflicting=found.conflicting
+        duplicate=found.duplicate,
+        filled=found.filled,
+        incomplete=found.incomplete,
+        conflicting=found.conflicting,
     )
     if again is not None:
         again.update(rows.groups[g] for g in rows.group_of[found.again].tolist())
     at = found.first
     population = None if rows.population is None else rows.population[at]
     records = Records(
-        rows.realization[at], rows.time[at], found.counts, rows.names, rows.group_of, rows.groups, population, found.rows
+        rows.realization[at],
+        rows.time[at],
+        found.counts,
+        rows.names,
+        rows.group_of,
+        rows.groups,
+        population,
+        found.rows,
     )
     return Block(records, place.at(at))
 
@@ -260,8 +272,16 @@ def first_of_repeated(block: Block) -> Block:
     records = block.records
     if block.place is not None or len(records) == sum(e.records for e in distinct_extents(records).values()):
         return block
-    keys = tuple(np.ascontiguousarray(records.counts, np.float64).T[::-1])
-    return block.take(np.lexsort((*keys, records.time, records.realization)))
+    return block.take(np.lexsort((checksums(records.counts), records.time, records.realization)))
+
+
+def checksums(values: np.ndarray) -> np.ndarray:
+    """A number [n] for each row of values [n, S], which depends on nothing else: by it, small counts are first no
+    more often than large ones."""
+    bits = np.ascontiguousarray(values + 0.0, np.float64).view(np.uint64)
+    odd = (np.arange(1, values.shape[1] + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)) | np.uint64(1)
+    mixed = bits ^ (bits >> np.uint64(29))
+    return np.asarray((mixed * odd).sum(1, dtype=np.uint64))
 
 
 def shown_record(records: Records, at: int, schema: Schema) -> dict[str, Any]:

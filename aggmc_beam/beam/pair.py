@@ -14,8 +14,6 @@ from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
 from apache_beam.utils.timestamp import Timestamp
 
 from aggmc_beam.beam.bounded import REJECTED, counter, group_key
-from aggmc_beam.local.engine import Plan
-from aggmc_beam.local.explain import CONFLICT
 from aggmc_beam.beam.joining import Arrivals, Joining
 from aggmc_beam.beam.known import narrow
 from aggmc_beam.beam.parsing import rejection
@@ -24,6 +22,8 @@ from aggmc_beam.beam.stream_sums import StreamRule
 from aggmc_beam.beam.stream_values import Known
 from aggmc_beam.beam.timing import Timing
 from aggmc_beam.errors import InputError
+from aggmc_beam.local.engine import Plan
+from aggmc_beam.local.explain import CONFLICT
 from aggmc_beam.noise import Exact
 from aggmc_beam.records import Record, as_row, realization_number
 from aggmc_beam.sums.state import COLUMN, ONE

@@ -21,7 +21,7 @@ from pyarrow import ArrowException
 from pyarrow.parquet import ParquetFile
 
 from aggmc_beam.beam.blocks import Block, join_blocks, narrowed, spread
-from aggmc_beam.beam.exact import NOTICED, PLACES, SHARDS, Summed, SumBlocks, counter, placed
+from aggmc_beam.beam.exact import NOTICED, PLACES, SHARDS, SumBlocks, Summed, counter, placed
 from aggmc_beam.beam.files import File, is_local, opened
 from aggmc_beam.beam.gather import Gather
 from aggmc_beam.config import Config
@@ -138,7 +138,9 @@ def opened_piece(plan: Plan, piece: Piece) -> Iterator[Source | None]:
         names = set(parquet.schema_arrow.names)
         missing = [c for c in plan.schema.columns if c not in names]
         if missing:
-            raise InputError(f"{piece.file.path} has no column {missing[0]!r}; its columns are {', '.join(names)}")
+            raise InputError(
+                f"{piece.file.path} has no column {missing[0]!r}; its columns are {', '.join(names)}"
+            )
         columns = list(dict.fromkeys(plan.schema.columns))
         table = parquet.read_row_groups(list(piece.groups), columns=columns)
     yield open_frame(pl.DataFrame(pl.from_arrow(table)), piece.file.path)

@@ -14,7 +14,6 @@ from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
 
 from aggmc_beam.beam.bounded import counter
-from aggmc_beam.local.engine import Plan, labelled
 from aggmc_beam.beam.stream_coders import SnapshotCoder
 from aggmc_beam.beam.stream_sums import StreamRule
 from aggmc_beam.beam.stream_values import Snapshot
@@ -22,6 +21,7 @@ from aggmc_beam.beam.timing import POOL_ENDS, soon
 from aggmc_beam.chain import Window
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimate_groups import estimate_group
+from aggmc_beam.local.engine import Plan, labelled
 from aggmc_beam.result import Estimate
 from aggmc_beam.sums.state import AggregationState
 from aggmc_beam.sums.tracks import Tracks

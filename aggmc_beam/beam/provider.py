@@ -8,28 +8,14 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.typehints.row_type import RowTypeConstraint
 
-from aggmc_beam.beam.sinks import line, table_row
+from aggmc_beam.beam.estimate_rows import EstimateRow, to_row
+from aggmc_beam.beam.sinks import line
 from aggmc_beam.beam.transform import EstimateTransitions
 from aggmc_beam.config.model import Stream
 from aggmc_beam.config.special import ChainKind, NoiseKind
 from aggmc_beam.errors import InputError
-from aggmc_beam.result import Estimate
 
-#: Schemas of the rows that come out.
-ESTIMATE = RowTypeConstraint.from_fields(
-    [
-        ("group", str),
-        ("window_start", str),
-        ("window_end", str),
-        ("cell", int),
-        ("estimator", str),
-        ("population", float),
-        ("records", int),
-        ("pairs", int),
-        ("refresh", int),
-        ("details", str),
-    ]
-)
+#: Schema of the rows of errors.
 ERROR = RowTypeConstraint.from_fields([("element", str), ("msg", str)])
 
 
@@ -38,6 +24,7 @@ class EstimateTransitionsYaml(beam.PTransform):  # type: ignore[misc]
 
     Options are those of a config: states, noise, population, chain, estimator, level, group_by, step,
     counts (one column of lists, or one column per state, by default the states), realization, time.
+    windowing: "input" makes estimates of each window.
     With `error_handling: {output: NAME}` rejected rows go to that output; without it they fail the job.
     """
 
@@ -56,6 +43,7 @@ class EstimateTransitionsYaml(beam.PTransform):  # type: ignore[misc]
         time: str = "time",
         stream: dict[str, str] | None = None,
         error_handling: dict[str, str] | None = None,
+        windowing: str = "global",
     ) -> None:
         super().__init__()
         if error_handling is not None and "output" not in error_handling:
@@ -75,32 +63,16 @@ class EstimateTransitionsYaml(beam.PTransform):  # type: ignore[misc]
             time=time,
             max_rejected=None if error_handling is not None else 0,
             stream=None if stream is None else Stream(**stream),
+            windowing=windowing,
         )
 
     def expand(self, rows: Any) -> Any:
         found = rows | "Estimate" >> self.inner
-        good = found.estimates | "To rows" >> beam.Map(as_row).with_output_types(ESTIMATE)
+        good = found.estimates | "To rows" >> beam.Map(to_row).with_output_types(EstimateRow)
         if self.errors is None:
             return good
         bad = found.rejected | "Rejected to rows" >> beam.Map(as_error).with_output_types(ERROR)
         return {"output": good, self.errors: bad}
-
-
-def as_row(estimate: Estimate) -> Any:
-    """An estimate as a row with a schema: the columns of the table, and all of it in `details`."""
-    plain = table_row(estimate)
-    return beam.Row(
-        group=plain["group"] or "",
-        window_start=plain["window_start"] or "",
-        window_end=plain["window_end"] or "",
-        cell=-1 if plain["cell"] is None else int(plain["cell"]),
-        estimator=str(plain["estimator"]),
-        population=float(plain["population"] or "nan"),
-        records=int(plain["records"]),
-        pairs=int(plain["pairs"]),
-        refresh=int(plain["refresh"]),
-        details=str(plain["details"]),
-    )
 
 
 def as_error(rejected: dict[str, Any]) -> Any:

@@ -20,7 +20,6 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from aggmc_beam.beam.exact import Reach, join_reaches, of_groups
-from aggmc_beam.local.engine import Plan as FormerPlan
 from aggmc_beam.beam.files import File, is_local, open_plan, opened
 from aggmc_beam.beam.health import WriteHealth
 from aggmc_beam.beam.lost import fail_when_lost
@@ -80,7 +79,7 @@ def pipeline_options(arguments: Sequence[str], source: Input | None = None) -> P
 def start(config: Config, arguments: Sequence[str] = ()) -> Any:
     """Start the pipeline of an unbounded run; what Beam hands back, to wait for or to cancel."""
     pipeline = beam.Pipeline(options=pipeline_options(arguments, config.input))
-    plan = former_plan(plan_of(config))
+    plan = plan_of(config)
     found = pipeline | "Read" >> ReadStream(plan) | "Estimate" >> Refresh(plan)
     _ = found.estimates | "Write" >> WriteEstimates(config.output, streaming=True)
     _ = found.rejected | "Write rejected" >> WriteRejected(config.output.directory)
@@ -103,11 +102,6 @@ class ReadStream(beam.PTransform):  # type: ignore[misc]
 
         read = ReadFromPubSub(pubsub.topic, pubsub.subscription, timestamp_attribute=pubsub.timestamp)
         return pipeline | "Pub/Sub" >> read | "Parse" >> ParseRecords(self.plan.schema)
-
-
-def former_plan(plan: Plan) -> FormerPlan:
-    """The plan as transforms of streams take it."""
-    return FormerPlan(plan.config, [], plan.schema)
 
 
 def told(error: Exception) -> Exception:
@@ -236,9 +230,7 @@ class WriteRun(beam.DoFn):  # type: ignore[misc]
             whole = of_groups(whole, np.array([whole.groups.index(group) for group in order]))
         if len(order) == 1:
             whole.count(order[0], rejected=noticed.get("rejected", 0))
-        write(
-            Result(estimates, {}, ledger, _sorted(rejections, self.paths), whole), plan.config, self.given
-        )
+        write(Result(estimates, {}, ledger, _sorted(rejections, self.paths), whole), plan.config, self.given)
 
     def _rows(self, noticed: dict[str, int], records: int) -> Ledger:
         """What became of every row; `Unbalanced` if one was lost, also on the way to the sums, which hold

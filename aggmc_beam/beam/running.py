@@ -20,7 +20,6 @@ from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateS
 from apache_beam.utils.timestamp import Timestamp
 
 from aggmc_beam.beam.bounded import REJECTED, counter
-from aggmc_beam.local.engine import Plan
 from aggmc_beam.beam.health import LEDGER, from_ledger
 from aggmc_beam.beam.parsing import rejection
 from aggmc_beam.beam.stream_coders import DeltaCoder, SnapshotCoder, StatusCoder
@@ -28,6 +27,7 @@ from aggmc_beam.beam.stream_sums import StreamRule, without_late
 from aggmc_beam.beam.stream_values import Delta, Snapshot, Status
 from aggmc_beam.beam.timing import SUM_ENDS, Timing, panes, soon
 from aggmc_beam.ledger import Ledger
+from aggmc_beam.local.engine import Plan
 from aggmc_beam.records import Record, as_row
 
 TOO_LATE = "it came too late: all windows of its step had closed"

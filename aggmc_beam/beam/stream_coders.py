@@ -9,7 +9,7 @@ from apache_beam import coders
 
 from aggmc_beam import storage
 from aggmc_beam.beam import codec, known
-from aggmc_beam.beam.coders import _Coder
+from aggmc_beam.beam.coders import SmallCoder
 from aggmc_beam.beam.stream_values import NOBODY, Delta, Known, Snapshot, Status
 from aggmc_beam.errors import InputError
 from aggmc_beam.moments import Counts
@@ -20,7 +20,7 @@ DELTA, STATUS = 12, 14
 SNAPSHOT = "snapshot"
 
 
-class DeltaCoder(_Coder):
+class DeltaCoder(SmallCoder):
     of = Delta
 
     def encode(self, value: Delta) -> bytes:
@@ -49,7 +49,7 @@ class DeltaCoder(_Coder):
         return Delta(numbers, key, time, values, mark, population, counted, known, tuple(names))
 
 
-class SnapshotCoder(_Coder):
+class SnapshotCoder(SmallCoder):
     of = Snapshot
 
     def encode(self, value: Snapshot) -> bytes:
@@ -75,7 +75,7 @@ class SnapshotCoder(_Coder):
         return 2000 + value.nbytes
 
 
-class KnownCoder(_Coder):
+class KnownCoder(SmallCoder):
     of = Known
 
     def encode(self, value: Known) -> bytes:
@@ -89,7 +89,7 @@ class KnownCoder(_Coder):
         return 100
 
 
-class StatusCoder(_Coder):
+class StatusCoder(SmallCoder):
     of = Status
 
     def encode(self, value: Status) -> bytes:

@@ -11,7 +11,7 @@ import numpy as np
 from aggmc_beam.beam.stream_values import FIRST, NOBODY, OLD, Delta, Snapshot, pooled
 from aggmc_beam.chain import Window
 from aggmc_beam.moments import Counts
-from aggmc_beam.prepare import undo_noise
+from aggmc_beam.noise.undo import undo_noise
 from aggmc_beam.sums.jackknife import Extent, Replicates
 from aggmc_beam.sums.kernel import Pairs, find_pairs
 from aggmc_beam.sums.state import ONE, SumSpec
@@ -19,8 +19,8 @@ from aggmc_beam.sums.steps import MAX_BINS
 from aggmc_beam.sums.sums import Sums
 
 if TYPE_CHECKING:
-    from aggmc_beam.local.engine import Plan
     from aggmc_beam.beam.joining import Arrivals
+    from aggmc_beam.local.engine import Plan
 
 #: Jackknife groups, unless a config tells. Each has sums of its own, which are kept and handed on at each refresh,
 #: so a stream has fewer than the 50 of a file: with 19 degrees of freedom instead of 49 the error of a standard

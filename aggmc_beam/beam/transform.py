@@ -12,7 +12,6 @@ from aggmc_beam.beam.blocks import Block
 from aggmc_beam.beam.combine import SumsCombineFn
 from aggmc_beam.beam.estimate import EstimateStates, in_window
 from aggmc_beam.beam.exact import NOTICED, REJECTED, SHARDS
-from aggmc_beam.local.engine import Plan as FormerPlan
 from aggmc_beam.beam.gather import GatherInWindows
 from aggmc_beam.beam.parsing import ParseRecords
 from aggmc_beam.beam.plan import make_plan, plan_of

@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import apache_beam as beam
+import numpy as np
 from apache_beam.transforms.window import GlobalWindows
+from apache_beam.typehints import typehints
 
 from aggmc_beam.beam import sinks
 from aggmc_beam.beam.blocks import Block, join_blocks
@@ -16,8 +18,8 @@ from aggmc_beam.beam.exact import (
     NOTICED,
     REJECTED,
     SHARDS,
-    Summed,
     SumBlocks,
+    Summed,
     add_counts,
     count_noticed,
     counter,
@@ -66,7 +68,9 @@ class ParseRecords(beam.PTransform):  # type: ignore[misc]
         self.plan = make_plan(states, **options)
 
     def expand(self, elements: Any) -> tuple[Any, Any]:
-        step = beam.ParDo(_Parse(self.plan.schema)).with_output_types(Records, **{REJECTED: Any, NOTICED: dict[str, int]})
+        step = beam.ParDo(_Parse(self.plan.schema)).with_output_types(
+            Records, **{REJECTED: Any, NOTICED: dict[str, int]}
+        )
         batches = elements | "Batch" >> beam.BatchElements(min_batch_size=256, max_batch_size=4096)
         found = batches | "Parse" >> step.with_outputs(REJECTED, NOTICED, main="blocks")
         return found.blocks, found[REJECTED]
@@ -133,7 +137,7 @@ class WriteEstimates(beam.PTransform):  # type: ignore[misc]
         return plain | "Write" >> sinks.WriteEstimates(self.output, streaming=not estimates.is_bounded)
 
 
-def _without_key(element: Any) -> Found:
+def _without_key(element: Found | tuple[Any, Found]) -> Found:
     return element[1] if isinstance(element, tuple) else element
 
 
@@ -186,11 +190,13 @@ class SumRecords(beam.PTransform):  # type: ignore[misc]
         def expand(self, pairs: Any) -> Sums:
             key = _key_type(pairs)
             blocks = beam.ParDo(_GatherByKey(self.plan)).with_output_types(
-                tuple[key, Block], **{REJECTED: Any, NOTICED: dict[str, int]}  # type: ignore[valid-type]
+                typehints.Tuple[key, Block],
+                **{REJECTED: Any, NOTICED: dict[str, int]},
             )
             gathered = pairs | "Gather" >> blocks.with_outputs(REJECTED, NOTICED, main="blocks")
             step = beam.ParDo(_SumKey(self.plan)).with_output_types(
-                tuple[key, AggregationState], **{REJECTED: Any, NOTICED: dict[str, int]}  # type: ignore[valid-type]
+                typehints.Tuple[key, AggregationState],
+                **{REJECTED: Any, NOTICED: dict[str, int]},
             )
             met = gathered.blocks | "Meet" >> beam.GroupByKey()
             summed = met | "Sum" >> step.with_outputs(REJECTED, NOTICED, main="sums")
@@ -200,19 +206,21 @@ class SumRecords(beam.PTransform):  # type: ignore[misc]
 
 
 def _key_type(pairs: Any) -> Any:
-    from apache_beam.typehints import typehints
-
     kind = pairs.element_type
     return kind.tuple_types[0] if isinstance(kind, typehints.TupleConstraint) else Any
 
 
 def _each_group(bucket: int, state: AggregationState) -> Iterator[tuple[tuple[str, ...], AggregationState]]:
     for number, group in enumerate(state.groups):
-        yield group, of_groups(state, [number])
+        yield group, of_groups(state, np.array([number]))
 
 
 def _ledger(counts: Any) -> Any:
-    total = counts | "Counts" >> beam.WindowInto(GlobalWindows()) | "Add counts" >> beam.CombineGlobally(add_counts)
+    total = (
+        counts
+        | "Counts" >> beam.WindowInto(GlobalWindows())
+        | "Add counts" >> beam.CombineGlobally(add_counts)
+    )
     return total | "Ledger" >> beam.Map(ledger_of).with_output_types(Ledger)
 
 

@@ -18,7 +18,6 @@ import apache_beam as beam
 from apache_beam.transforms import window
 
 from aggmc_beam.beam.bounded import REJECTED, group_key
-from aggmc_beam.local.engine import Plan
 from aggmc_beam.beam.health import LEDGER, Health, Numbers, from_estimate
 from aggmc_beam.beam.joining import NO_GROUP, Joining
 from aggmc_beam.beam.pair import Pair, by_realization
@@ -27,6 +26,7 @@ from aggmc_beam.beam.running import RunningSums
 from aggmc_beam.beam.stream_sums import StreamRule
 from aggmc_beam.beam.stream_values import Delta, Snapshot
 from aggmc_beam.beam.timing import Timing
+from aggmc_beam.local.engine import Plan
 from aggmc_beam.records import Record, Rejected, identity
 from aggmc_beam.result import Estimate
 

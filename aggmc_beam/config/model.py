@@ -30,12 +30,12 @@ from aggmc_beam.config.special import (
     NoiseKind,
     square,
 )
-from aggmc_beam.digest import REPLICATES
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimators.constraints import Constraints
 from aggmc_beam.estimators.registry import NAMES as ESTIMATORS
 from aggmc_beam.estimators.registry import check_estimator
 from aggmc_beam.noise import Exact, Noise
+from aggmc_beam.sums.jackknife import FEWEST, REPLICATES
 
 FROM_DATA = "from-data"
 NAMES = Several(name(), unique=True)
@@ -186,7 +186,10 @@ class Uncertainty:
 
     level: float = key(number(0, 1), "probability with which an interval holds its entry", 0.95)
     replicates: int | None = key(
-        integer(2), "number of jackknife groups", None, f"{REPLICATES}, fewer for more than 400 states"
+        integer(2),
+        "number of jackknife groups",
+        None,
+        f"{FEWEST} to {REPLICATES}, as many as the records fill",
     )
     block: int | None = key(
         integer(1),

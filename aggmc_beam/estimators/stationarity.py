@@ -10,8 +10,8 @@ from aggmc_beam.estimators.shrinkage import positive_shares
 from aggmc_beam.estimators.spectrum import deviation
 from aggmc_beam.latent import Latent
 from aggmc_beam.moments import CoMoment, Moments
-from aggmc_beam.profile import RECORDS, SHIFT, Profile
 from aggmc_beam.stepwise import StepSums
+from aggmc_beam.sums.steps import RECORDS, SHIFT, Profile
 
 LEVEL = 0.01
 #: Stretches of time whose means are compared when realizations are too few to compare.
@@ -193,7 +193,7 @@ class Trend:
             product = co.product - moved + (w * L).T @ R - co.weight * np.outer(a, b)
             return CoMoment(co.pairs, co.weight, self.overall + a, self.overall + b, product)
 
-        shifts = [0, *SHIFT]  # RECORDS, LEFT1, ...
+        shifts = SHIFT  # RECORDS, LEFT1, ...
         kinds = (profile.kind(kind) - self.at(time + by) + self.overall for kind, by in enumerate(shifts))
         flat = replace(
             moments,

@@ -15,6 +15,8 @@ from aggmc_beam.errors import InputError
 
 #: Replicates where data are plenty. More would hardly change an error: it has 49 degrees of freedom.
 REPLICATES = 50
+#: Replicates where data are few: an error from fewer is hardly one.
+FEWEST = 10
 #: With fewer realizations than this, stretches of time are left out instead.
 FEW_REALIZATIONS = 20
 #: Numbers in the matrices of a group, beyond which there are fewer replicates.
@@ -37,14 +39,18 @@ class Extent:
 
 
 def replicates_for(S: int, records: int, cells: int, given: int | None = None) -> int:
-    """How many replicates a group has, unless the number is `given`: 50, and fewer for very many states.
+    """How many replicates a group has, unless the number is `given`.
 
-    >>> replicates_for(10, 10**6, 1), replicates_for(1000, 10**6, 1)
-    (50, 20)
+    As many as leave each replicate of each cell 2 S records, at most 50 and at least 10: then its four matrices
+    are twice as large as its records.
+
+    >>> replicates_for(10, 10**6, 1), replicates_for(10, 333, 1), replicates_for(50, 10**6, 1000)
+    (50, 16, 10)
     """
     if given is not None:
         return given
-    return max(FEW_REALIZATIONS, min(REPLICATES, MATRICES // (4 * S * S)))
+    most = min(REPLICATES, MATRICES // (4 * S * S))
+    return max(FEWEST, min(most, records // (2 * S * max(1, cells))))
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from aggmc_beam.sums.sums import Sums
 from aggmc_beam.sums.tracks import Tracks
 
 #: What a header says of the file of a state, and of one of bare sums.
-RUN, SUMS = "state", "sums"
+RUN, SUMS = "run", "sums"
 FILE_NAME = "moments.aggmc"
 _COUNTS = tuple(f.name for f in fields(Counts))
 _LARGEST = 2**53

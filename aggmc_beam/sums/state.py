@@ -18,7 +18,7 @@ from aggmc_beam.config.special import chain_to_plain
 from aggmc_beam.errors import InputError
 from aggmc_beam.moments import Counts
 from aggmc_beam.noise import Exact, Noise
-from aggmc_beam.prepare import undo_noise
+from aggmc_beam.noise.undo import undo_noise
 from aggmc_beam.records import Clock
 from aggmc_beam.sums.jackknife import Extent, Replicates
 from aggmc_beam.sums.kernel import find_pairs

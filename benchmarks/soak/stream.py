@@ -148,6 +148,7 @@ def records(feed: Feed) -> Iterator[tuple]:
 
 def plan_of():
     from aggmc_beam.beam.former.engine import Plan
+
     from aggmc_beam.beam.transform import schema_of
     from aggmc_beam.config import read_config
 

@@ -11,6 +11,7 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import polars as pl
+from aggmc_beam.beam.reading import SumFiles
 from apache_beam.coders import BytesCoder
 from apache_beam.io.parquetio import ReadFromParquet, ReadFromParquetBatched
 from apache_beam.transforms.timeutil import TimeDomain
@@ -22,7 +23,6 @@ from aggmc_beam.beam.bounded import REJECTED
 from aggmc_beam.beam.files import open_plan
 from aggmc_beam.beam.health import LEDGER
 from aggmc_beam.beam.pair import Pair
-from aggmc_beam.beam.reading import SumFiles
 from aggmc_beam.beam.stream_sums import StreamRule
 from aggmc_beam.beam.stream_values import Delta
 from aggmc_beam.beam.timing import Timing

@@ -34,14 +34,6 @@ def pytest_configure(config):
         raise pytest.UsageError(f"RUNNER={NAME}: it must be one of {', '.join(STARTERS)}")
 
 
-@pytest.fixture(autouse=True)
-def spread(monkeypatch):
-    """Let runners shuffle what one worker could sum alone."""
-    from aggmc_beam.beam import small
-
-    monkeypatch.setattr(small, "SMALL", -1)
-
-
 @pytest.fixture(scope="session")
 def runner() -> Runner:
     try:

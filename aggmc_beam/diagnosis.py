@@ -15,7 +15,7 @@ from aggmc_beam.checks import Check, check_totals
 from aggmc_beam.config.special import chain_to_plain
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimate_groups import group_sums
-from aggmc_beam.estimation import array_sums, load
+from aggmc_beam.estimation import array_sums
 from aggmc_beam.estimators.dispersion import step_dispersion
 from aggmc_beam.estimators.fast import fast
 from aggmc_beam.estimators.periods import Period
@@ -26,6 +26,7 @@ from aggmc_beam.intervals import Uncertainty
 from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.observations import check_counts, check_populations, check_states
 from aggmc_beam.result import _plain
+from aggmc_beam.sums.run_file import load
 from aggmc_beam.sums.state import AggregationState
 from aggmc_beam.sums.sums import Sums
 from aggmc_beam.visible import visible
@@ -230,7 +231,8 @@ def _composition(data: Data) -> float | None:
     moved = (starts - mean) * np.sqrt(n)[:, None]
     among = moved.T @ moved / max(len(n) - 1, 1)
     W = np.linalg.pinv(within, rcond=1e-9, hermitian=True)
-    return float(np.trace(W @ among)) / max(np.linalg.matrix_rank(within, 1e-9, hermitian=True), 1)
+    rank = int(np.linalg.matrix_rank(within, 1e-9, hermitian=True))
+    return float(np.trace(W @ among)) / max(rank, 1)
 
 
 def _recommended(fit: Fit, checks: Sequence[Check], period: Period | None) -> dict[str, Any]:
