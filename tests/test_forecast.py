@@ -180,3 +180,12 @@ def test_estimates_forecast_by_themselves():
     cycle = am.estimate(n, population=300, chain=am.Cycle(2), estimator="mom")
     assert cycle.forecast(n[0, -1], 3, time=39).mean.shape == (3, 4)
     assert np.allclose(est.follows().power(2).value, P @ P)
+
+
+def test_states_of_which_nothing_is_known_stay_as_they_are():
+    P = chain()
+    n, _ = walk(P)
+    error = np.full((4, 4), 1e-3)
+    error[2] = 1.0
+    found = forecast(right(n, P, error=error), [0, 0, 300, 0], 2)
+    assert found.mean.round(6).tolist() == [[0, 0, 300, 0]] * 2

@@ -107,9 +107,9 @@ def evaluate(
         )
     if callable(estimate):
         estimate = estimate(y[None, :start])
-    methods: dict[str, Any] = {"estimate": Transitions.of(estimate)}
+    methods: dict[str, Any] = {"estimate": Transitions.of(estimate).determined()}
     if getattr(estimate, "pooled", None) is not None:
-        methods["pooled"] = Transitions.of(estimate.pooled)
+        methods["pooled"] = Transitions.of(estimate.pooled).determined()
     origins = np.arange(start - 1, T - max(ahead))
     scores: list[Score] = []
     for name, chain in methods.items():

@@ -71,7 +71,7 @@ def forecast(
     >>> bool((found.lower <= y[0, -1]).all() and (y[0, -1] <= found.upper).all())
     True
     """
-    chain = Transitions.of(estimate)
+    chain = Transitions.of(estimate).determined()
     y, time = _records(counts, chain, time)
     if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or not 1 <= steps <= MAX_STEPS:
         raise InputError(f"steps must be a whole number from 1 to {MAX_STEPS:,}; got {steps!r}")
@@ -247,8 +247,7 @@ def calibrate(tracked: Tracked, steps: int) -> Trust:
             v = v + 1e-12 * np.maximum(v.max(), 1e-300)
             end, begin = tracked.seen[ends][ok], start[at][ok]
             told = means[at, h][ok] - begin
-            power = float((told**2 / v).sum())
-            weight[h] = np.clip(float(((end - begin) * told / v).sum()) / power, 0, 1) if power > 0 else 1.0
+            weight[h] = _trust(end - begin, told, v, h + 1)
             off = (end - begin - weight[h] * told) ** 2
             model = variances[at, h][ok]
             typical[h] = model.mean(0)
@@ -262,6 +261,18 @@ def calibrate(tracked: Tracked, steps: int) -> Trust:
         else:
             _carry_on(table, far)
     return Trust(weight, inflation, own, typical, float(tracked.chain.degrees))
+
+
+def _trust(came: np.ndarray, told: np.ndarray, variance: np.ndarray, steps: int) -> float:
+    """Weight of P against persistence: the regression of changes that came [n, S] on those that were told, drawn
+    to 0 as one change of the size of its error would; errors of origins nearer than `steps` are shared."""
+    power = float((told**2 / variance).sum())
+    if power <= 0:
+        return 1.0
+    slope = float((came * told / variance).sum()) / power
+    left = float(((came - slope * told) ** 2 / variance).mean())
+    known = power / max(left, 1e-300) / steps
+    return float(np.clip(slope * known / (known + 1), 0, 1))
 
 
 def _carry_on(table: tuple[np.ndarray, ...], h: int) -> None:

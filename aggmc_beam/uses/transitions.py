@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,9 @@ import numpy as np
 from aggmc_beam.errors import InputError
 from aggmc_beam.noise import Noise
 from aggmc_beam.result import Estimate, Estimates
+
+#: Standard deviation of a uniform probability.
+UNKNOWN = 12**-0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +65,15 @@ class Transitions:
             min(e.degrees for e in items),
         )
 
+    def determined(self) -> Transitions:
+        """Members of a state stay where nothing is known of its row: no error is below that of a uniform
+        probability."""
+        lost = (self.errors >= UNKNOWN).all(2, keepdims=True)
+        stay = np.eye(self.matrices.shape[1])
+        return replace(
+            self, matrices=np.where(lost, stay, self.matrices), errors=np.where(lost, UNKNOWN, self.errors)
+        )
+
     @property
     def pooled(self) -> int:
         """The index of the matrix of all cells, which stands last where there are several."""
@@ -109,7 +121,7 @@ def known_errors(error: np.ndarray) -> np.ndarray:
     """
     error = np.asarray(error, float)
     fixed = np.isfinite(error).any(1, keepdims=True)
-    return np.asarray(np.where(np.isfinite(error), error, np.where(fixed, 0.0, 12**-0.5)))
+    return np.asarray(np.where(np.isfinite(error), error, np.where(fixed, 0.0, UNKNOWN)))
 
 
 def powered(P: np.ndarray, activity: float | np.ndarray) -> np.ndarray:
