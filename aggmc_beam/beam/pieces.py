@@ -21,7 +21,18 @@ from pyarrow import ArrowException
 from pyarrow.parquet import ParquetFile
 
 from aggmc_beam.beam.blocks import Block, join_blocks, narrowed, spread
-from aggmc_beam.beam.exact import NOTICED, PLACES, SHARDS, SumBlocks, Summed, counter, placed
+from aggmc_beam.beam.exact import (
+    BLOCKS,
+    NOTICED,
+    PLACE,
+    PLACES,
+    SHARDS,
+    SumBlocks,
+    Summed,
+    counter,
+    outputs,
+    placed,
+)
 from aggmc_beam.beam.files import File, is_local, opened
 from aggmc_beam.beam.gather import Gather
 from aggmc_beam.config import Config
@@ -62,17 +73,15 @@ class SumFiles(beam.PTransform):  # type: ignore[misc]
         self.plan, self.files, self.shards = plan, files, shards
 
     def expand(self, pipeline: Any) -> Summed:
-        step = beam.ParDo(ReadPieces(self.plan, self.shards)).with_output_types(
-            tuple[int, Block], **{NOTICED: dict[str, int], PLACES: tuple[int, tuple[int, str]]}
-        )
+        types = {BLOCKS: tuple[int, Block], NOTICED: dict[str, int], PLACES: PLACE}
         read = (
             pipeline
             | "Files" >> beam.Create(self.files)
             | "Split" >> beam.ParDo(SplitFile(self.plan)).with_output_types(str)
             | "Spread" >> beam.Reshuffle()
-            | "Read" >> step.with_outputs(NOTICED, PLACES, main="blocks")
+            | "Read" >> outputs(ReadPieces(self.plan, self.shards), types)
         )
-        found: Summed = read.blocks | "Sum" >> SumBlocks(self.plan)
+        found: Summed = read[BLOCKS] | "Sum" >> SumBlocks(self.plan)
         counts = (read[NOTICED], found.noticed) | "All noticed" >> beam.Flatten()
         places = (read[PLACES], found.places) | "All places" >> beam.Flatten()
         return found._replace(noticed=counts, places=places)
@@ -211,4 +220,5 @@ class ReadPieces(beam.DoFn):  # type: ignore[misc]
         held, self.held = self.held, []
         if held:
             # Parts of one number of columns: a long table never meets a wide one.
-            yield from spread(join_blocks(held), self.shards)
+            for keyed in spread(join_blocks(held), self.shards):
+                yield beam.pvalue.TaggedOutput(BLOCKS, keyed)
