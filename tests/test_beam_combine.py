@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from apache_beam.io.gcp.pubsub import PubsubMessage
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.testing.test_stream import TestStream as Arrivals
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms import trigger, window
 from apache_beam.utils.timestamp import Timestamp
@@ -24,6 +25,7 @@ from aggmc_beam.beam import (
     EstimateTransitions,
     ParseRecords,
     ReadRecords,
+    Stream,
     SumRecords,
     SumsCombineFn,
     WriteEstimates,
@@ -306,3 +308,32 @@ def test_files_are_read_as_blocks_with_their_rejected_rows(tmp_path):
     [line] = (tmp_path / "out" / "estimates.jsonl").read_text().splitlines()
     assert am.Estimate.from_json(line).counts["pairs"] == 16
     assert list((tmp_path / "out").glob("*.parquet"))
+
+
+def test_unbounded_records_have_the_windows_and_triggers_of_their_pipeline():
+    y = counts(steps=40, realizations=25)
+    stream = Arrivals()
+    for start in (0, 20):
+        part = [r for r in rows_of(y) if start <= r["time"] < start + 20]
+        early = [window.TimestampedValue(r, r["time"]) for r in part]
+        stream = stream.add_elements(early).advance_watermark_to(start + 20)
+    windows = beam.WindowInto(
+        window.FixedWindows(20),
+        trigger=trigger.AfterWatermark(),
+        accumulation_mode=trigger.AccumulationMode.ACCUMULATING,
+    )
+    options = PipelineOptions(["--streaming"])
+    with beam.Pipeline("BundleBasedDirectRunner", options=options) as p:
+        made = EstimateTransitions(STATES, population=50, counts=STATES, windowing="input")
+        found = p | stream.advance_watermark_to_infinity() | windows | made
+        keyed = found.estimates | beam.Map(lambda e: (e.window["start"], e))
+        expected = {
+            Timestamp(start).to_rfc3339(): am.estimate(y[:, start : start + 20], states=STATES, population=50)
+            for start in (0, 20)
+        }
+        assert_that(keyed, check_matrices(expected))
+
+
+def test_a_stream_with_the_windows_of_its_pipeline_has_no_refreshes_of_its_own():
+    with pytest.raises(InputError, match="leave `stream` out"):
+        EstimateTransitions(STATES, windowing="input", stream=Stream())

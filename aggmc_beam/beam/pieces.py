@@ -15,6 +15,7 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import polars as pl
+from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.transforms.window import GlobalWindow
 from pyarrow import ArrowException
@@ -130,7 +131,7 @@ def is_parquet(config: Config, file: File) -> bool:
 def _parquet(file: File) -> Iterator[ParquetFile]:
     """A Parquet file; of one far away only those bytes are read that are asked for."""
     try:
-        with FileSystems.open(file.path, compression_type="uncompressed") as stream:
+        with FileSystems.open(file.path, compression_type=CompressionTypes.UNCOMPRESSED) as stream:
             yield ParquetFile(stream)
     except (ArrowException, OSError) as error:
         raise InputError(f"{file.path} cannot be read as Parquet: {str(error).splitlines()[0]}") from error
