@@ -66,7 +66,7 @@ def open_text(path: str) -> IO[bytes]:
     if head[:2] == b"\x1f\x8b":
         return gzip.open(path, "rb")  # type: ignore[return-value]
     if head[:3] == b"BZh":
-        return bz2.open(path, "rb")  # type: ignore[return-value]
+        return bz2.open(path, "rb")
     if head == b"\x28\xb5\x2f\xfd":
         import pyarrow as pa
 
