@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
 
 import frames
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from aggmc_beam.beam import run as beam_run
@@ -95,6 +98,19 @@ def test_every_format_and_layout_gives_the_same(suffix, layout, tmp_path):
         frames.save(part, tmp_path / f"data{i}.{suffix}")
     more = {"layout": "long"} if layout == "long" else {}
     compare(tmp_path, frames.config(tmp_path / f"data*.{suffix}", input=more))
+
+
+@pytest.mark.parametrize("packed", ["gz", "bz2", "zst"])
+def test_compressed_text_gives_the_same(packed, tmp_path):
+    plain = frames.wide(gappy()).write_csv().encode()
+    if packed == "zst":
+        data = pa.compress(plain, codec="zstd", asbytes=True)
+    else:
+        data = {"gz": gzip.compress, "bz2": bz2.compress}[packed](plain)
+    path = tmp_path / f"data.csv.{packed}"
+    path.write_bytes(data)
+    found = compare(tmp_path, frames.config(path))
+    assert found["ledger"]["records"] == 235
 
 
 def test_groups_with_bad_and_contradicting_records_give_the_same_rejections(tmp_path):

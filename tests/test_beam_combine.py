@@ -5,18 +5,32 @@ import json
 from collections import namedtuple
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
 from apache_beam.io.gcp.pubsub import PubsubMessage
-from apache_beam.testing.util import assert_that
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.testing.test_stream import TestStream as Arrivals
+from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms import trigger, window
 from apache_beam.utils.timestamp import Timestamp
 
 import aggmc_beam as am
-from aggmc_beam.beam import Estimate, SumsCombineFn
+from aggmc_beam.beam import (
+    Estimate,
+    EstimateRow,
+    EstimateTransitions,
+    ParseRecords,
+    ReadRecords,
+    Stream,
+    SumRecords,
+    SumsCombineFn,
+    WriteEstimates,
+    to_row,
+)
 from aggmc_beam.beam.frames import ElementReader
 from aggmc_beam.errors import InputError
 from aggmc_beam.records import Clock, Schema
@@ -260,3 +274,66 @@ def test_estimate_may_hand_over_what_fails():
             assert found == ["few"]
 
         assert_that(keys, only_few, "bad")
+
+
+@pytest.mark.parametrize("option", ["--runtime_type_check", "--type_check_additional=all"])
+def test_types_that_are_declared_are_those_of_the_elements(option):
+    rows = rows_of(counts(steps=5, realizations=25))
+    options = {"population": 50, "counts": STATES}
+    with beam.Pipeline("FnApiRunner", options=PipelineOptions([option])) as p:
+        given = p | beam.Create([*rows, "no record"])
+        found = given | EstimateTransitions(STATES, **options)
+        typed = found.estimates | beam.Map(to_row).with_output_types(EstimateRow)
+        assert_that(typed | beam.Map(lambda row: row.pairs), equal_to([100]), "rows")
+        summed = given | "Sum" >> SumRecords(STATES, **options)
+        assert_that(summed.sums | "E" >> Estimate() | "N" >> beam.Keys(), equal_to([()]), "sums")
+        pairs = given | "Pairs" >> beam.Map(lambda r: ("all", r)).with_output_types(tuple[str, Any])
+        keyed = pairs | SumRecords.PerKey(STATES, **options)
+        assert_that(keyed.sums | "EK" >> Estimate() | "NK" >> beam.Keys(), equal_to(["all"]), "keyed")
+        combined = pairs | beam.CombinePerKey(sums_fn()) | "EC" >> Estimate()
+        assert_that(combined | "NC" >> beam.Keys(), equal_to(["all"]), "combined")
+        _, rejected = given | ParseRecords(STATES, counts=STATES)
+        assert_that(rejected | beam.Map(lambda r: r["record"]), equal_to(["no record"]), "rejected")
+
+
+def test_files_are_read_as_blocks_with_their_rejected_rows(tmp_path):
+    lines = [json.dumps(row) for row in rows_of(counts(steps=5, realizations=4))]
+    (tmp_path / "a.jsonl").write_text("\n".join([*lines, "{"]))
+    with beam.Pipeline("FnApiRunner") as p:
+        blocks, rejected = p | ReadRecords(str(tmp_path / "*.jsonl"), STATES, counts=STATES)
+        assert_that(blocks | beam.Map(len), equal_to([20]), "blocks")
+        assert_that(rejected | beam.Map(lambda r: r["source"]["row"]), equal_to([21]), "rejected")
+        sums = blocks | beam.CombineGlobally(sums_fn()) | beam.Map(lambda s: ("all", s)) | Estimate()
+        _ = sums | WriteEstimates(str(tmp_path / "out"), parquet=True)
+    [line] = (tmp_path / "out" / "estimates.jsonl").read_text().splitlines()
+    assert am.Estimate.from_json(line).counts["pairs"] == 16
+    assert list((tmp_path / "out").glob("*.parquet"))
+
+
+def test_unbounded_records_have_the_windows_and_triggers_of_their_pipeline():
+    y = counts(steps=40, realizations=25)
+    stream = Arrivals()
+    for start in (0, 20):
+        part = [r for r in rows_of(y) if start <= r["time"] < start + 20]
+        early = [window.TimestampedValue(r, r["time"]) for r in part]
+        stream = stream.add_elements(early).advance_watermark_to(start + 20)
+    windows = beam.WindowInto(
+        window.FixedWindows(20),
+        trigger=trigger.AfterWatermark(),
+        accumulation_mode=trigger.AccumulationMode.ACCUMULATING,
+    )
+    options = PipelineOptions(["--streaming"])
+    with beam.Pipeline("BundleBasedDirectRunner", options=options) as p:
+        made = EstimateTransitions(STATES, population=50, counts=STATES, windowing="input")
+        found = p | stream.advance_watermark_to_infinity() | windows | made
+        keyed = found.estimates | beam.Map(lambda e: (e.window["start"], e))
+        expected = {
+            Timestamp(start).to_rfc3339(): am.estimate(y[:, start : start + 20], states=STATES, population=50)
+            for start in (0, 20)
+        }
+        assert_that(keyed, check_matrices(expected))
+
+
+def test_a_stream_with_the_windows_of_its_pipeline_has_no_refreshes_of_its_own():
+    with pytest.raises(InputError, match="leave `stream` out"):
+        EstimateTransitions(STATES, windowing="input", stream=Stream())

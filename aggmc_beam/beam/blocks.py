@@ -15,7 +15,7 @@ from aggmc_beam.records import Record
 from aggmc_beam.sums.records import Group, Records, joined_records, realization_numbers
 
 #: The kind of the bytes of a block.
-BLOCK = 12
+BLOCK = 15
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,8 @@ from aggmc_beam.result import Estimate
 from aggmc_beam.storage import refusing
 from aggmc_beam.sums.state import AggregationState
 
-# 1 to 6 and 8 to 11 were used before, 12 to 14 are those of `stream_coders` and `known`.
+# 1 to 6 and 8 to 11 were used before, 12 to 14 are those of `stream_coders` and `known`, 15 and 16 of `blocks` and
+# `combine`.
 RECORD = 7
 
 

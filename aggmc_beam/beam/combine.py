@@ -28,7 +28,7 @@ WAITING = 4096
 #: Values of records that are held before they are summed, for few states.
 HELD_VALUES = 1 << 20
 #: The kind of the bytes of an accumulator.
-ACCUMULATED = 13
+ACCUMULATED = 16
 
 
 @dataclass(eq=False)

@@ -35,7 +35,9 @@ beam.coders.registry.register_coder(Block, BlockCoder)
 SHARDS, BUCKETS = 16, 64
 #: Values that are summed together; in small portions they take longer.
 VALUES = 1 << 24
-NOTICED, PLACES, REJECTED = "noticed", "places", "rejected"
+BLOCKS, STATES, NOTICED, PLACES, REJECTED = "blocks", "states", "noticed", "places", "rejected"
+#: The number of a file, a row of it, and why it was not used.
+PLACE: Any = tuple[int, tuple[int, str]]
 #: How much a group holds, and the place of its first record: the number of its file and row.
 Reach = tuple[Group, tuple[int, int, int, int], tuple[int, int]]
 
@@ -51,6 +53,12 @@ class Summed(NamedTuple):
     reaches: Any
 
 
+def outputs(fn: beam.DoFn, types: Mapping[str, Any], *side: Any) -> Any:
+    """A step with several outputs of these types, each of them with a tag: `--runtime_type_check` compares what has
+    any tag with the type of the output that has none."""
+    return beam.ParDo(fn, *side).with_output_types(Any, **types).with_outputs(*types)
+
+
 class SumBlocks(beam.PTransform):  # type: ignore[misc]
     """(shard, block) pairs to `Summed`."""
 
@@ -61,13 +69,10 @@ class SumBlocks(beam.PTransform):  # type: ignore[misc]
     def expand(self, blocks: Any) -> Summed:
         met = blocks | "Meet" >> beam.GroupByKey()
         reaches = met | "Look" >> beam.ParDo(Look(self.plan)).with_output_types(list)
-        step = beam.ParDo(SumShards(self.plan), beam.pvalue.AsIter(reaches)).with_output_types(
-            tuple[int, AggregationState],
-            **{NOTICED: dict[str, int], PLACES: tuple[int, tuple[int, str]], REJECTED: Any},
-        )
-        summed = met | "Sum" >> step.with_outputs(NOTICED, PLACES, REJECTED, main="states")
+        types = {STATES: tuple[int, AggregationState], NOTICED: dict[str, int], PLACES: PLACE, REJECTED: Any}
+        summed = met | "Sum" >> outputs(SumShards(self.plan), types, beam.pvalue.AsIter(reaches))
         states = (
-            summed.states
+            summed[STATES]
             | "By group" >> beam.GroupByKey()
             | "Add" >> beam.MapTuple(added).with_output_types(tuple[int, AggregationState])
         )
@@ -175,7 +180,8 @@ class SumShards(beam.DoFn):  # type: ignore[misc]
                 self.sizes.update(
                     sum(a.nbytes for a in (part.sums.product, part.sums.ends, part.sums.steps.total))
                 )
-                yield WindowedValue((bucket, part), window.max_timestamp(), [window])
+                value = WindowedValue((bucket, part), window.max_timestamp(), [window])
+                yield beam.pvalue.TaggedOutput(STATES, value)
         if self.records:
             self.numbers.update(self.records)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from aggmc_beam.config import Config
@@ -70,7 +71,10 @@ def opened(config: Config, file: File) -> Iterator[Source | None]:
         return
     with tempfile.TemporaryDirectory(prefix="aggmc-") as directory:
         copy = os.path.join(directory, os.path.basename(file.path))
-        with FileSystems.open(file.path) as far, open(copy, "wb") as near:
+        with (
+            FileSystems.open(file.path, compression_type=CompressionTypes.UNCOMPRESSED) as far,
+            open(copy, "wb") as near,
+        ):
             shutil.copyfileobj(far, near, 1 << 20)
         try:
             yield _source(config, copy)

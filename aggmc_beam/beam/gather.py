@@ -10,7 +10,7 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from aggmc_beam.beam.blocks import Block, narrowed, spread
-from aggmc_beam.beam.exact import NOTICED, REJECTED, counter
+from aggmc_beam.beam.exact import BLOCKS, NOTICED, REJECTED, counter
 from aggmc_beam.beam.frames import ElementReader, Found
 from aggmc_beam.local.engine import Plan
 from aggmc_beam.sums.records import Records, joined_records
@@ -60,7 +60,8 @@ class Gather(beam.DoFn):  # type: ignore[misc]
             yield from self._in_window(window, self._keyed(joined_records(records)))
 
     def _keyed(self, records: Records) -> Iterator[Any]:
-        yield from spread(Block(records), self.shards)
+        for keyed in spread(Block(records), self.shards):
+            yield beam.pvalue.TaggedOutput(BLOCKS, keyed)
 
     @staticmethod
     def _in_window(window: Any, made: Iterable[Any]) -> Iterator[Any]:

@@ -15,13 +15,25 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import polars as pl
+from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.transforms.window import GlobalWindow
 from pyarrow import ArrowException
 from pyarrow.parquet import ParquetFile
 
 from aggmc_beam.beam.blocks import Block, join_blocks, narrowed, spread
-from aggmc_beam.beam.exact import NOTICED, PLACES, SHARDS, SumBlocks, Summed, counter, placed
+from aggmc_beam.beam.exact import (
+    BLOCKS,
+    NOTICED,
+    PLACE,
+    PLACES,
+    SHARDS,
+    SumBlocks,
+    Summed,
+    counter,
+    outputs,
+    placed,
+)
 from aggmc_beam.beam.files import File, is_local, opened
 from aggmc_beam.beam.gather import Gather
 from aggmc_beam.config import Config
@@ -62,17 +74,15 @@ class SumFiles(beam.PTransform):  # type: ignore[misc]
         self.plan, self.files, self.shards = plan, files, shards
 
     def expand(self, pipeline: Any) -> Summed:
-        step = beam.ParDo(ReadPieces(self.plan, self.shards)).with_output_types(
-            tuple[int, Block], **{NOTICED: dict[str, int], PLACES: tuple[int, tuple[int, str]]}
-        )
+        types = {BLOCKS: tuple[int, Block], NOTICED: dict[str, int], PLACES: PLACE}
         read = (
             pipeline
             | "Files" >> beam.Create(self.files)
             | "Split" >> beam.ParDo(SplitFile(self.plan)).with_output_types(str)
             | "Spread" >> beam.Reshuffle()
-            | "Read" >> step.with_outputs(NOTICED, PLACES, main="blocks")
+            | "Read" >> outputs(ReadPieces(self.plan, self.shards), types)
         )
-        found: Summed = read.blocks | "Sum" >> SumBlocks(self.plan)
+        found: Summed = read[BLOCKS] | "Sum" >> SumBlocks(self.plan)
         counts = (read[NOTICED], found.noticed) | "All noticed" >> beam.Flatten()
         places = (read[PLACES], found.places) | "All places" >> beam.Flatten()
         return found._replace(noticed=counts, places=places)
@@ -121,7 +131,7 @@ def is_parquet(config: Config, file: File) -> bool:
 def _parquet(file: File) -> Iterator[ParquetFile]:
     """A Parquet file; of one far away only those bytes are read that are asked for."""
     try:
-        with FileSystems.open(file.path, compression_type="uncompressed") as stream:
+        with FileSystems.open(file.path, compression_type=CompressionTypes.UNCOMPRESSED) as stream:
             yield ParquetFile(stream)
     except (ArrowException, OSError) as error:
         raise InputError(f"{file.path} cannot be read as Parquet: {str(error).splitlines()[0]}") from error
@@ -211,4 +221,5 @@ class ReadPieces(beam.DoFn):  # type: ignore[misc]
         held, self.held = self.held, []
         if held:
             # Parts of one number of columns: a long table never meets a wide one.
-            yield from spread(join_blocks(held), self.shards)
+            for keyed in spread(join_blocks(held), self.shards):
+                yield beam.pvalue.TaggedOutput(BLOCKS, keyed)

@@ -11,7 +11,7 @@ from apache_beam.transforms.window import GlobalWindows
 from aggmc_beam.beam.blocks import Block
 from aggmc_beam.beam.combine import SumsCombineFn
 from aggmc_beam.beam.estimate import EstimateStates, in_window
-from aggmc_beam.beam.exact import NOTICED, REJECTED, SHARDS
+from aggmc_beam.beam.exact import BLOCKS, NOTICED, REJECTED, SHARDS, outputs
 from aggmc_beam.beam.gather import GatherInWindows
 from aggmc_beam.beam.parsing import ParseRecords
 from aggmc_beam.beam.plan import make_plan, plan_of
@@ -134,13 +134,11 @@ class EstimateTransitions(beam.PTransform):  # type: ignore[misc]
 
     def _in_windows(self, records: Any) -> Estimated:
         """Estimates of unbounded records, by the windows and triggers that they have."""
-        step = beam.ParDo(GatherInWindows(self.plan, SHARDS)).with_output_types(
-            tuple[int, Block], **{REJECTED: Any, NOTICED: dict[str, int]}
-        )
-        gathered = records | "Gather" >> step.with_outputs(REJECTED, NOTICED, main="blocks")
+        types = {BLOCKS: tuple[int, Block], REJECTED: Any, NOTICED: dict[str, int]}
+        gathered = records | "Gather" >> outputs(GatherInWindows(self.plan, SHARDS), types)
         fn = SumsCombineFn.of_plan(self.plan)
         estimates = (
-            gathered.blocks
+            gathered[BLOCKS]
             | "Records" >> beam.MapTuple(lambda _, block: block.records).with_output_types(Records)
             | "Sum" >> beam.CombineGlobally(fn).without_defaults()
             | "Estimate" >> beam.ParDo(_EstimateWindow(self.plan)).with_output_types(Estimate)

@@ -15,9 +15,11 @@ from aggmc_beam.beam import sinks
 from aggmc_beam.beam.blocks import Block, join_blocks
 from aggmc_beam.beam.estimate import EstimateStates, in_window
 from aggmc_beam.beam.exact import (
+    BLOCKS,
     NOTICED,
     REJECTED,
     SHARDS,
+    STATES,
     SumBlocks,
     Summed,
     add_counts,
@@ -25,6 +27,7 @@ from aggmc_beam.beam.exact import (
     counter,
     first_of_repeated,
     of_groups,
+    outputs,
     shown_record,
 )
 from aggmc_beam.beam.files import find_files
@@ -68,12 +71,10 @@ class ParseRecords(beam.PTransform):  # type: ignore[misc]
         self.plan = make_plan(states, **options)
 
     def expand(self, elements: Any) -> tuple[Any, Any]:
-        step = beam.ParDo(_Parse(self.plan.schema)).with_output_types(
-            Records, **{REJECTED: Any, NOTICED: dict[str, int]}
-        )
+        types = {BLOCKS: Records, REJECTED: Any, NOTICED: dict[str, int]}
         batches = elements | "Batch" >> beam.BatchElements(min_batch_size=256, max_batch_size=4096)
-        found = batches | "Parse" >> step.with_outputs(REJECTED, NOTICED, main="blocks")
-        return found.blocks, found[REJECTED]
+        found = batches | "Parse" >> outputs(_Parse(self.plan.schema), types)
+        return found[BLOCKS], found[REJECTED]
 
 
 class ReadRecords(beam.PTransform):  # type: ignore[misc]
@@ -88,15 +89,15 @@ class ReadRecords(beam.PTransform):  # type: ignore[misc]
         self.plan = replace(plan, config=replace(plan.config, input=replace(plan.config.input, files=files)))
 
     def expand(self, pipeline: Any) -> tuple[Any, Any]:
-        step = beam.ParDo(_ReadPiece(self.plan)).with_output_types(Records, **{REJECTED: Any})
+        types = {BLOCKS: Records, REJECTED: Any}
         found = (
             pipeline
             | "Files" >> beam.Create(find_files(self.plan.config))
             | "Split" >> beam.ParDo(SplitFile(self.plan)).with_output_types(str)
             | "Spread" >> beam.Reshuffle()
-            | "Read" >> step.with_outputs(REJECTED, main="blocks")
+            | "Read" >> outputs(_ReadPiece(self.plan), types)
         )
-        return found.blocks, found[REJECTED]
+        return found[BLOCKS], found[REJECTED]
 
 
 class _ReadPiece(beam.DoFn):  # type: ignore[misc]
@@ -107,7 +108,7 @@ class _ReadPiece(beam.DoFn):  # type: ignore[misc]
         piece = Piece.from_text(text)
         for block, _, refused in read_blocks(self.plan, piece):
             if block is not None and len(block):
-                yield block.records
+                yield beam.pvalue.TaggedOutput(BLOCKS, block.records)
             if refused is not None:
                 yield from self._rejected(piece, refused)
 
@@ -147,7 +148,8 @@ class _Parse(beam.DoFn):  # type: ignore[misc]
 
     def process(self, elements: list[Any]) -> Iterator[Any]:
         found = self.reader.read(elements)
-        yield from found.records
+        for records in found.records:
+            yield beam.pvalue.TaggedOutput(BLOCKS, records)
         yield from noticed(found)
 
 
@@ -189,20 +191,15 @@ class SumRecords(beam.PTransform):  # type: ignore[misc]
 
         def expand(self, pairs: Any) -> Sums:
             key = _key_type(pairs)
-            blocks = beam.ParDo(_GatherByKey(self.plan)).with_output_types(
-                typehints.Tuple[key, Block],
-                **{REJECTED: Any, NOTICED: dict[str, int]},
+            types = {BLOCKS: typehints.Tuple[key, Block], REJECTED: Any, NOTICED: dict[str, int]}
+            gathered = pairs | "Gather" >> outputs(_GatherByKey(self.plan), types)
+            types = {STATES: typehints.Tuple[key, AggregationState], REJECTED: Any, NOTICED: dict[str, int]}
+            summed = (
+                gathered[BLOCKS] | "Meet" >> beam.GroupByKey() | "Sum" >> outputs(_SumKey(self.plan), types)
             )
-            gathered = pairs | "Gather" >> blocks.with_outputs(REJECTED, NOTICED, main="blocks")
-            step = beam.ParDo(_SumKey(self.plan)).with_output_types(
-                typehints.Tuple[key, AggregationState],
-                **{REJECTED: Any, NOTICED: dict[str, int]},
-            )
-            met = gathered.blocks | "Meet" >> beam.GroupByKey()
-            summed = met | "Sum" >> step.with_outputs(REJECTED, NOTICED, main="sums")
             all_rejected = (gathered[REJECTED], summed[REJECTED]) | "All rejected" >> beam.Flatten()
             all_noticed = (gathered[NOTICED], summed[NOTICED]) | "All noticed" >> beam.Flatten()
-            return Sums(summed.sums, all_rejected, _ledger(all_noticed))
+            return Sums(summed[STATES], all_rejected, _ledger(all_noticed))
 
 
 def _key_type(pairs: Any) -> Any:
@@ -240,9 +237,9 @@ class SumElements(beam.PTransform):  # type: ignore[misc]
     def expand(self, elements: Any) -> Summed:
         whole = isinstance(elements.windowing.windowfn, GlobalWindows)
         fn = (Gather if whole else GatherInWindows)(self.plan, self.shards)
-        step = beam.ParDo(fn).with_output_types(tuple[int, Block], **{REJECTED: Any, NOTICED: dict[str, int]})
-        gathered = elements | "Gather" >> step.with_outputs(REJECTED, NOTICED, main="blocks")
-        found: Summed = gathered.blocks | "Sum" >> SumBlocks(self.plan)
+        types = {BLOCKS: tuple[int, Block], REJECTED: Any, NOTICED: dict[str, int]}
+        gathered = elements | "Gather" >> outputs(fn, types)
+        found: Summed = gathered[BLOCKS] | "Sum" >> SumBlocks(self.plan)
         rejected = (gathered[REJECTED], found.rejected) | "All rejected" >> beam.Flatten()
         counts = (gathered[NOTICED], found.noticed) | "All noticed" >> beam.Flatten()
         return found._replace(rejected=rejected, noticed=counts)
@@ -275,7 +272,7 @@ class _GatherByKey(beam.DoFn):  # type: ignore[misc]
         found = self.reader.read(waiting)
         waiting.clear()
         for records in found.records:
-            yield key, Block(records)
+            yield beam.pvalue.TaggedOutput(BLOCKS, (key, Block(records)))
         yield from noticed(found)
 
 
@@ -290,7 +287,7 @@ class _SumKey(beam.DoFn):  # type: ignore[misc]
         records = first_of_repeated(join_blocks(list(blocks))).records
         state = AggregationState(self.plan.spec)
         found = state.add(records)
-        yield key, state
+        yield beam.pvalue.TaggedOutput(STATES, (key, state))
         counts = {
             "used": len(records) - len(found.repeated) - len(found.refused),
             "duplicate": len(found.repeated),

@@ -23,7 +23,7 @@ FORMATS = {
     ".parquet": "parquet", ".pq": "parquet",
 }  # fmt: skip
 #: Endings of compressed text, after the one that tells the format.
-COMPRESSED = (".gz", ".zst")
+COMPRESSED = (".gz", ".zst", ".bz2")
 #: Values (rows times columns) of a batch of a Parquet file or frame: large enough for its arrays to be worth
 #: making, and a few of them fit into memory.
 BATCH_VALUES = 1 << 21
@@ -128,7 +128,7 @@ def _open(path: str, format: str, separator: str) -> Source | None:
             return Source(path, format, dict(pl.read_parquet_schema(path)))
         except (pl.exceptions.PolarsError, OSError) as error:
             raise InputError(f"{path} cannot be read as Parquet: {error}") from None
-    stem = path.removesuffix(".gz").removesuffix(".zst").lower()
+    stem = path.lower().removesuffix(".gz").removesuffix(".zst").removesuffix(".bz2")
     if format == "csv" and stem.endswith(".tsv") and separator == ",":
         separator = "\t"
     columns = text.columns_of(path, format, separator)

@@ -7,6 +7,7 @@ says so: a broken line costs its row, never its neighbours, and no field ever mo
 
 from __future__ import annotations
 
+import bz2
 import csv
 import gzip
 import itertools
@@ -59,11 +60,13 @@ class Piece:
 
 
 def open_text(path: str) -> IO[bytes]:
-    """The bytes of a text file, unpacked if it is compressed by gzip or zstd."""
+    """The bytes of a text file, unpacked if it is compressed by gzip, bzip2 or zstd."""
     with open(path, "rb") as stream:
         head = stream.read(4)
     if head[:2] == b"\x1f\x8b":
         return gzip.open(path, "rb")  # type: ignore[return-value]
+    if head[:3] == b"BZh":
+        return bz2.open(path, "rb")
     if head == b"\x28\xb5\x2f\xfd":
         import pyarrow as pa
 
