@@ -6,7 +6,6 @@ import gzip
 import json
 from collections import Counter
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -66,10 +65,6 @@ FAIL_YET = {
         "jsonl",
     ],
 }
-#: And where its C is compiled.
-if find_spec("aggmc_beam.native.compiled") is not None:
-    ragged = "test_a_row_with_too_many_fields_is_rejected_though_its_last_column_is_not_used"
-    FAIL_YET[ragged] = ["few-1-wide", "few-2-wide", "many-1-wide", "many-2-wide"]
 
 STATES = ["home", "work", "über land"]
 
