@@ -11,7 +11,6 @@ import argparse
 import numpy as np
 
 import aggmc_beam as am
-from aggmc_beam.simulation import random_chain, stationary_distribution
 
 NOISES = {"exact": am.Exact(), "binomial .5": am.Binomial(0.5), "gaussian s2=5": am.Gaussian(5**0.5)}
 CHAINS = 8
@@ -22,8 +21,9 @@ def p_values(S: int, K: int, T: int, runs: int, noise: am.Noise, effect: float) 
     found: dict[str, list[float]] = {"zero_order": [], "stationarity": [], "equality": []}
     for run in range(runs):
         if run % max(runs // CHAINS, 1) == 0:
-            P = random_chain(rng, S, (2.0, 0.5)[len(found["equality"]) % 2], "regular")
-            mu = stationary_distribution(P)
+            precision = (2.0, 0.5)[len(found["equality"]) % 2]
+            truth = am.simulate(states=S, precision=precision, ensemble="regular", steps=2, seed=rng).truth
+            P, mu = truth.transition_matrix, truth.stationary
         stay = np.eye(S)
         drift = np.linspace(0, effect / 4, T - 1)[:, None, None]
         chains = {

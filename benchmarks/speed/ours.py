@@ -1,61 +1,85 @@
-"""The product's contestants."""
+"""The product's contestants.
+
+Whole runs go through its public doors. Sums without an estimate are no product of their own, so that two
+functions, `sums` here and `sums` of `beam_contestants`, know how a run begins.
+"""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 import aggmc_beam as am
-from aggmc_beam.config import Config, read_config
-from aggmc_beam.estimate_groups import estimate_only_group
-from aggmc_beam.fitting import Settings
-from aggmc_beam.local import run
-from aggmc_beam.local.engine import Plan, Summing
-from aggmc_beam.moments import Moments
-from aggmc_beam.sums.run_file import load_run
 from benchmarks.speed.sums import Sums
 
-
-def sums_of(moments: Moments) -> Sums:
-    zero = np.zeros(moments.states)
-    return Sums(moments.pairs, moments.lag0.left, moments.lag1.product_about(zero, zero))
+# Names are imported when they are first used; this is not to be timed.
+_ = am.estimate
 
 
-def config_of(path: str, states: list[str], layout: str) -> Config:
-    plain: dict[str, Any] = {
-        "input": {"files": path, "layout": "long" if layout == "long" else "wide"},
-        "states": states,
-        "noise": {"model": "poisson", "alpha": 1.0},
-        "population": 1000,
-        "estimator": "mom",
-    }
-    return read_config(plain)
+def sums(config: dict[str, Any], save: str | None = None) -> Callable[[], Sums]:
+    """Files in, all sums out that estimates with standard errors need, of every label; saved if wanted."""
+    from aggmc_beam.config import read_config
+    from aggmc_beam.local.engine import Plan, Summing
+    from aggmc_beam.sums.run_file import save_run
 
-
-def sums(path: str, states: list[str], layout: str = "parquet") -> Sums:
-    """Files in, all sums out that an estimate with intervals needs."""
-    plan = Plan.open(config_of(path, states, layout))
+    plan = Plan.open(read_config(config))
     state = plan.state()
     Summing(plan, state).sum()
-    return sums_of(state.sums.total)
+    if save is not None:
+        save_run(state, save)
+    return lambda: by_label([state])
 
 
-def whole_run(path: str, states: list[str], layout: str = "parquet") -> Sums:
-    """Files in, estimates with intervals out."""
-    found = run(config_of(path, states, layout))
-    return sums_of(found.state.sums.total)
+def by_label(states: Iterable[Any]) -> Sums:
+    """Sums over jackknife groups and about zero, as contestants are compared by; not timed."""
+    parts = [(state.sums, [str(group) for group in state.groups]) for state in states]
+    names = sorted({name for _, groups in parts for name in groups})
+    group = np.concatenate([np.searchsorted(names, groups)[sums.label[:, 0]] for sums, groups in parts])
+    cell, number, weight, centre, ends, product = (
+        np.concatenate([field(sums) for sums, _ in parts])
+        for field in (
+            lambda sums: sums.label[:, 1],
+            lambda sums: sums.number[:, 1],
+            lambda sums: sums.weight[:, 1],
+            lambda sums: sums.centre,
+            lambda sums: sums.ends,
+            lambda sums: sums.product,
+        )
+    )
+    order = np.lexsort((cell, group))
+    starts = np.flatnonzero(np.diff(group[order], prepend=-1) | np.diff(cell[order], prepend=-1))
+    pairs = np.add.reduceat(number[order], starts)
+
+    def total(which: int, end: int) -> np.ndarray:
+        """About zero: lefts are row 1 of the ends, rights row 2."""
+        found = product[:, which] + _outer(ends[:, 1], centre) + _outer(centre, ends[:, end])
+        found += weight[:, None, None] * _outer(centre, centre)
+        return np.add.reduceat(found[order], starts)[pairs > 0]
+
+    return Sums(pairs[pairs > 0], total(3, 1), total(1, 2))
 
 
-def save_moments(path: str, states: list[str], to: str) -> None:
-    run(config_of(path, states, "parquet")).save(to)
+def _outer(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return a[:, :, None] * b[:, None, :]
 
 
-def estimate_again(path: str) -> None:
-    """An estimate with intervals from saved moments, under another noise."""
-    estimate_only_group(load_run(path), Settings(am.Poisson(0.9), 1000.0, "mom"))
+def whole_run(config: dict[str, Any]) -> int:
+    """Files in, estimates with intervals out; how many."""
+    from aggmc_beam.config import read_config
+    from aggmc_beam.local import run
+
+    return len(run(read_config(config)).estimates)
+
+
+def estimate(counts: str, **options: Any) -> dict[str, Any]:
+    """An estimate from an array [K, T, S]; what `auto` chose."""
+    found = am.estimate(np.load(counts), noise=am.Binomial(0.5), **options)
+    choice = found.diagnostics.get("choice", {})
+    return {k: str(choice[k]) for k in ("form", "lag0") if k in choice}
 
 
 def command(arguments: list[str]) -> None:

@@ -42,12 +42,20 @@ def _read(path: str) -> str:
         return ""
 
 
+HEAD = ("case", "size", "against", "goal", "measured", "processor", "cold", "")
+
+
+def line(row: Row) -> str:
+    """A row of the table."""
+    measured = "-" if row.measured is None else f"{row.measured:.3g}{row.unit}"
+    ratios = ["" if x is None else f"{x:.3g}" for x in (row.processor, row.cold)]
+    verdict = "; ".join(part for part in (row.verdict, row.note) if part)
+    cells = [row.what, row.case, row.against, row.goal or "", measured, *ratios, verdict]
+    return "| " + " | ".join(cells) + " |"
+
+
 def markdown(rows: Sequence[Row], about: dict[str, Any]) -> str:
-    lines = ["| what | case | goal | measured | |", "| --- | --- | --- | --- | --- |"]
-    for row in rows:
-        measured = "-" if row.measured is None else f"{row.measured:.3g}{row.unit}"
-        verdict = " ".join(part for part in (row.verdict, row.note) if part)
-        lines.append(f"| {row.what} | {row.case} | {row.goal or ''} | {measured} | {verdict} |")
+    lines = ["| " + " | ".join(HEAD) + " |", "| --- " * len(HEAD) + "|", *map(line, rows)]
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     lines += [
         "",
