@@ -314,7 +314,9 @@ def test_counters_are_the_ledger(monkeypatch):
         _ = found.health | beam.Map(collected.keep, "counters")
     counters = pipeline.result.metrics().query(MetricsFilter().with_namespace("aggmc"))["counters"]
     known = {c.key.metric.name: c.committed for c in counters}
-    ledger = Ledger(**collected.FOUND.pop("counters")[-1]["ledger"]).check()
+    told = collected.FOUND.pop("counters")
+    assert [h["ended"] for h in told].count(True) == 1  # and it is the last
+    ledger = Ledger(**told[-1]["ledger"]).check()
     assert ledger == Ledger(read=131, used=120, duplicate=8, rejected=3)
     assert {name: known[name] for name in ("rows", "records", "duplicates", "rejected")} == {
         "rows": 131,

@@ -90,7 +90,7 @@ class Runner:
         return [self.state, *self.kept]
 
     def take(self, record, moment) -> None:
-        from aggmc_beam.beam.pair import by_realization
+        from aggmc_beam.beam.guard import by_realization
 
         key, _ = element = by_realization(record)
         self.state.key = self.timer.key = key
@@ -147,10 +147,9 @@ def records(feed: Feed) -> Iterator[tuple]:
 
 
 def plan_of():
-    from aggmc_beam.beam.former.engine import Plan
-
     from aggmc_beam.beam.transform import schema_of
     from aggmc_beam.config import read_config
+    from aggmc_beam.local.engine import Plan
 
     config = read_config(
         {
@@ -227,8 +226,9 @@ def on_beam(number: int, realizations: int) -> int:
     from apache_beam.transforms.window import TimestampedValue
 
     from aggmc_beam.beam.bounded import REJECTED
+    from aggmc_beam.beam.guard import by_realization
     from aggmc_beam.beam.health import LEDGER
-    from aggmc_beam.beam.pair import Pair, by_realization
+    from aggmc_beam.beam.pair import Pair
     from aggmc_beam.beam.stream_values import Delta
     from aggmc_beam.beam.timing import Timing
     from aggmc_beam.records import Record
