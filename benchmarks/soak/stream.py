@@ -123,6 +123,13 @@ class Runner:
         for part in (*self.kept, *self.clocks):
             part.key = key
 
+    def refresh(self) -> None:
+        """Let all shards hand on their sums."""
+        for key in list(self.kept[2].cells):
+            self._at(key)
+            for _ in self.sums.refreshed(key, *self.kept):
+                pass
+
     def finish(self):
         """The sums of all shards, handed on at the end of the stream."""
         self._end_bundle()
