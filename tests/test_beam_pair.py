@@ -13,7 +13,8 @@ from apache_beam.transforms.window import GlobalWindow
 
 import aggmc_beam as am
 from aggmc_beam.beam import EstimateTransitions, Stream, joining
-from aggmc_beam.beam.pair import FORGOTTEN, Pair, by_realization
+from aggmc_beam.beam.guard import by_realization
+from aggmc_beam.beam.pair import FORGOTTEN, Pair
 from aggmc_beam.beam.timing import Timing
 from aggmc_beam.records import Record
 from aggmc_beam.sums.kernel import find_pairs

@@ -24,6 +24,7 @@ from aggmc_beam.config import read_config
 from aggmc_beam.durations import instant, iso
 from aggmc_beam.ledger import Ledger
 from aggmc_beam.local import run as run_locally
+from aggmc_beam.sums.records import Records
 
 MINUTE = 60
 START = instant("2026-01-01T00:00:00Z") // 10**6
@@ -35,6 +36,12 @@ def rows(K=4, T=30, seed=3, stamps=False):
     return [
         {"realization": k, "time": time[t], "counts": y[k, t].tolist()} for t in range(T) for k in range(K)
     ]
+
+
+def records_of(items):
+    """Rows as one block of records."""
+    key, time, counts = (np.array([r[name] for r in items]) for name in ("realization", "time", "counts"))
+    return Records(key, time, counts, np.arange(4), np.zeros(4, int))
 
 
 def shuffled(items, seed=1):
@@ -293,7 +300,7 @@ def test_the_watermark_is_told_while_newer_records_keep_coming():
 
 def test_batches_of_records_are_read_like_records(tmp_path):
     items = rows(K=4)
-    batches = columns_of(items, transform().plan.schema)
+    batches = [records_of(items[:50]), records_of(items[50:])]
     stream = Arrivals().add_elements(batches).add_elements(batches).advance_watermark_to_infinity()
     found, _ = streamed(stream, transform(), "batches")
     assert found[-1].counts["duplicates"] == len(items)
@@ -314,7 +321,9 @@ def test_counters_are_the_ledger(monkeypatch):
         _ = found.health | beam.Map(collected.keep, "counters")
     counters = pipeline.result.metrics().query(MetricsFilter().with_namespace("aggmc"))["counters"]
     known = {c.key.metric.name: c.committed for c in counters}
-    ledger = Ledger(**collected.FOUND.pop("counters")[-1]["ledger"]).check()
+    told = collected.FOUND.pop("counters")
+    assert [h["ended"] for h in told].count(True) == 1  # and it is the last
+    ledger = Ledger(**told[-1]["ledger"]).check()
     assert ledger == Ledger(read=131, used=120, duplicate=8, rejected=3)
     assert {name: known[name] for name in ("rows", "records", "duplicates", "rejected")} == {
         "rows": 131,

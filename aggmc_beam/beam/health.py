@@ -18,7 +18,7 @@ from apache_beam.utils.timestamp import Timestamp
 
 from aggmc_beam import storage
 from aggmc_beam.beam.files import is_local
-from aggmc_beam.beam.timing import SUM_ENDS, Timing, soon
+from aggmc_beam.beam.timing import HEALTH_ENDS, SUM_ENDS, Timing, soon
 from aggmc_beam.durations import iso
 from aggmc_beam.ledger import Ledger, check_rejected
 from aggmc_beam.result import Estimate
@@ -52,6 +52,7 @@ class Health(beam.DoFn):  # type: ignore[misc]
     WATERMARK = ReadModifyWriteStateSpec("watermark", coders.VarIntCoder())
     DUE = ReadModifyWriteStateSpec("due", coders.BooleanCoder())
     MARKED = ReadModifyWriteStateSpec("marked", coders.BooleanCoder())
+    ENDED = ReadModifyWriteStateSpec("ended", coders.BooleanCoder())
     REFRESH = TimerSpec("health_refresh", TimeDomain.REAL_TIME)
     MARK = TimerSpec("health_mark", TimeDomain.WATERMARK)
     END = TimerSpec("health_end", TimeDomain.WATERMARK)
@@ -79,7 +80,7 @@ class Health(beam.DoFn):  # type: ignore[misc]
         if SANE[0] < newest < SANE[1] and not marked.read():
             marked.write(True)
             mark.set(Timestamp(micros=newest))
-        end.set(SUM_ENDS)
+        end.set(HEALTH_ENDS)
         if not due.read():
             due.write(True)
             refresh.set(soon(self.timing.refresh))
@@ -90,8 +91,11 @@ class Health(beam.DoFn):  # type: ignore[misc]
         numbers: Any = beam.DoFn.StateParam(NUMBERS),
         watermark: Any = beam.DoFn.StateParam(WATERMARK),
         due: Any = beam.DoFn.StateParam(DUE),
+        ended: Any = beam.DoFn.StateParam(ENDED),
     ) -> Iterator[dict[str, Any]]:
         due.clear()
+        if ended.read():
+            return  # the last has been said
         yield health(numbers.read(), watermark.read(), False)
 
     @on_timer(MARK)  # type: ignore[untyped-decorator]
@@ -111,11 +115,13 @@ class Health(beam.DoFn):  # type: ignore[misc]
             marked.clear()
 
     @on_timer(END)  # type: ignore[untyped-decorator]
-    def ended(
+    def end(
         self,
         numbers: Any = beam.DoFn.StateParam(NUMBERS),
         watermark: Any = beam.DoFn.StateParam(WATERMARK),
+        ended: Any = beam.DoFn.StateParam(ENDED),
     ) -> Iterator[dict[str, Any]]:
+        ended.write(True)
         total = numbers.read()
         check_rejected(total[3], total[0], self.limit)
         yield health(total, watermark.read(), True)

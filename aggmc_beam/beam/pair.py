@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -32,11 +31,6 @@ from aggmc_beam.sums.track import Track
 FORGOTTEN = "it came too late: its realization had been silent for stream.state_ttl and was forgotten"
 
 
-def by_realization(record: Record) -> tuple[str, Record]:
-    """A record under the key that it shares with the other records of its realization."""
-    return json.dumps([record.group, record.realization], ensure_ascii=False), record
-
-
 @dataclass(slots=True)
 class Held:
     """What is known of a realization during a bundle, its number, and whether the state holds an older
@@ -60,7 +54,7 @@ class Pair(beam.DoFn):  # type: ignore[misc]
     EXPIRY = TimerSpec("pair_expiry", TimeDomain.WATERMARK)
 
     def __init__(self, plan: Plan, timing: Timing) -> None:
-        self.plan, self.ttl, self.rule = plan, timing.ttl, StreamRule.of(plan)
+        self.plan, self.timing, self.rule = plan, timing, StreamRule.of(plan)
         self.populations = self.rule.spec.populations
         exact, N = isinstance(plan.config.noise, Exact), plan.config.population
         #: What the counts of a record cannot exceed, where that is known.
@@ -69,6 +63,7 @@ class Pair(beam.DoFn):  # type: ignore[misc]
     def start_bundle(self) -> None:
         self.held: dict[str, Held] = {}
         self.joining = Joining(self.rule)
+        self.latest = self.timing.latest()
 
     def finish_bundle(self) -> Iterator[Any]:
         self.held = {}
@@ -82,14 +77,15 @@ class Pair(beam.DoFn):  # type: ignore[misc]
         expiry: Any = beam.DoFn.TimerParam(EXPIRY),
     ) -> Iterable[Any] | None:
         key, record = element
-        now = at.micros
+        # No event time beyond what is believed sets the clock of a realization.
+        now = min(at.micros, self.latest)
         held = self.held.get(key)
         if held is None:
             held = self.held[key] = _recalled(state, record, now)
         known = held.known
         if known.track is None:
             # One timer at a time: when it fires, it is set anew if the realization was heard of since.
-            expiry.set(Timestamp(micros=now + self.ttl))
+            expiry.set(Timestamp(micros=now + self.timing.ttl))
         if known.newest < now:
             known.newest = now
         why = self._taken(known, record, key, held.number)
@@ -149,8 +145,8 @@ class Pair(beam.DoFn):  # type: ignore[misc]
         known = _stored(state)
         if known is None or known.track is None:
             return
-        if known.newest + self.ttl > at.micros:
-            expiry.set(Timestamp(micros=known.newest + self.ttl))
+        if known.newest + self.timing.ttl > at.micros:
+            expiry.set(Timestamp(micros=known.newest + self.timing.ttl))
             return
         counter("expired").inc()
         floor = known.floor

@@ -14,6 +14,7 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.utils.timestamp import Timestamp
 
+from aggmc_beam.beam.writable import writable
 from aggmc_beam.records import Rejected, parse_json, read_json, shortened
 
 #: Longest payload that the dead-letter output keeps, in characters.
@@ -122,4 +123,4 @@ def payload(element: Any) -> Any:
 
 def rejection(element: Any, reason: str) -> dict[str, Any]:
     """An element as the dead-letter output has it."""
-    return {"record": payload(element), "reason": reason, "source": None}
+    return {"record": writable(payload(element)), "reason": writable(reason), "source": None}

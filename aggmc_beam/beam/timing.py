@@ -19,7 +19,7 @@ from aggmc_beam.records import Clock
 REACH = 2
 #: The end of a stream, and the moments before it at which the stages hand on their last results.
 LAST = GlobalWindow().max_timestamp()
-SUM_ENDS, POOL_ENDS = Timestamp(micros=LAST.micros - 2000), Timestamp(micros=LAST.micros - 1000)
+SUM_ENDS, POOL_ENDS, HEALTH_ENDS = (Timestamp(micros=LAST.micros - 1000 * n) for n in (3, 2, 1))
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,19 @@ class Timing:
     refresh: int = 60 * 10**6
     lateness: int = 600 * 10**6
     ttl: int = 7 * 86400 * 10**6
+    ahead: int = 86400 * 10**6
 
     @classmethod
     def of(cls, plan: Plan) -> Timing:
         stream = plan.config.stream
         if stream is None:
             return cls()
-        return cls(*(microseconds(t) for t in (stream.refresh, stream.allowed_lateness, stream.state_ttl)))
+        given = stream.refresh, stream.allowed_lateness, stream.state_ttl, stream.max_ahead
+        return cls(*map(microseconds, given))
+
+    def latest(self) -> int:
+        """The latest event time that is believed now."""
+        return int(time.time() * 1e6) + self.ahead
 
 
 def soon(delay: int) -> Timestamp:

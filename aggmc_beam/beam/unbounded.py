@@ -18,9 +18,10 @@ import apache_beam as beam
 from apache_beam.transforms import window
 
 from aggmc_beam.beam.bounded import REJECTED, group_key
+from aggmc_beam.beam.guard import MAX_NAME, ByRealization
 from aggmc_beam.beam.health import LEDGER, Health, Numbers, from_estimate
 from aggmc_beam.beam.joining import NO_GROUP, Joining
-from aggmc_beam.beam.pair import Pair, by_realization
+from aggmc_beam.beam.pair import Pair
 from aggmc_beam.beam.pool import Pool
 from aggmc_beam.beam.running import RunningSums
 from aggmc_beam.beam.stream_sums import StreamRule
@@ -37,15 +38,16 @@ class CountRefused(beam.DoFn):  # type: ignore[misc]
     """Rejections to ((group, shard), Delta): a rejected record is counted with its group, if it tells which,
     and in the ledger."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+    def __init__(self, plan: Plan, timing: Timing) -> None:
+        self.plan, self.timing = plan, timing
 
     def start_bundle(self) -> None:
         self.joining = Joining(StreamRule.of(self.plan))
+        self.latest = self.timing.latest()
 
     def process(self, refused: dict[str, Any], at: Any = beam.DoFn.TimestampParam) -> None:
         self.joining.arrivals(_group(refused["record"], self.plan)).counts["rejected"] += 1
-        self.joining.came(at.micros)
+        self.joining.came(min(at.micros, self.latest))
 
     def finish_bundle(self) -> Iterator[Any]:
         return self.joining.handed_on()
@@ -57,7 +59,8 @@ def _group(row: Any, plan: Plan) -> str:
         return group_key(())
     if isinstance(row, dict):
         with suppress(Rejected):
-            return group_key(tuple(identity(row.get(name), name) for name in names))
+            found = group_key(tuple(identity(row.get(name), name) for name in names))
+            return found if len(found) <= MAX_NAME else NO_GROUP
     return NO_GROUP
 
 
@@ -79,23 +82,24 @@ class Refresh(beam.PTransform):  # type: ignore[misc]
     def expand(self, parsed: tuple[Any, Any]) -> Refreshed:
         records, rejected = parsed
         plan = self.plan
-        paired = (
+        keyed = (
             records
             | "Global" >> beam.WindowInto(window.GlobalWindows())
-            | "By realization" >> beam.Map(by_realization).with_output_types(tuple[str, Record])
-            | "Pair"
-            >> beam.ParDo(Pair(plan, self.timing))
-            .with_output_types(tuple[str, Delta], **{LEDGER: Numbers, REJECTED: Any})
-            .with_outputs(REJECTED, LEDGER, main="deltas")
+            | "By realization"
+            >> beam.ParDo(ByRealization(plan, self.timing))
+            .with_output_types(tuple[str, Record], **{REJECTED: Any})
+            .with_outputs(REJECTED, main="records")
         )
-        refused = (
-            rejected
-            | "Rejected, global" >> beam.WindowInto(window.GlobalWindows())
-            | "Count rejected"
-            >> beam.ParDo(CountRefused(plan))
-            .with_output_types(tuple[str, Delta], **{LEDGER: Numbers})
-            .with_outputs(LEDGER, main="deltas")
-        )
+        rejected = (
+            rejected | "Rejected, global" >> beam.WindowInto(window.GlobalWindows()),
+            keyed[REJECTED],
+        ) | "Before pairing" >> beam.Flatten()
+        paired = keyed.records | "Pair" >> beam.ParDo(Pair(plan, self.timing)).with_output_types(
+            tuple[str, Delta], **{LEDGER: Numbers, REJECTED: Any}
+        ).with_outputs(REJECTED, LEDGER, main="deltas")
+        refused = rejected | "Count rejected" >> beam.ParDo(
+            CountRefused(plan, self.timing)
+        ).with_output_types(tuple[str, Delta], **{LEDGER: Numbers}).with_outputs(LEDGER, main="deltas")
         deltas = (paired.deltas, refused.deltas) | "All deltas" >> beam.Flatten()
         summed = deltas | "Sum" >> (
             beam.ParDo(RunningSums(plan, self.timing))

@@ -46,7 +46,7 @@ def keys() -> list[Key]:
     `noise` and `chain`, beside the whole.
 
     >>> [k.option for k in keys() if k.path.startswith("stream.")]
-    ['stream_refresh', 'stream_allowed_lateness', 'stream_state_ttl']
+    ['stream_refresh', 'stream_allowed_lateness', 'stream_state_ttl', 'stream_max_ahead']
     """
     return list(_of_section(Config, ""))
 

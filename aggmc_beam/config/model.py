@@ -207,6 +207,7 @@ class Stream:
     refresh: str = key(Duration(), "how often estimates are made anew", "60s")
     allowed_lateness: str = key(Duration(), "how late a record may come", "10m")
     state_ttl: str = key(Duration(), "after what silence a realization is forgotten", "7d")
+    max_ahead: str = key(Duration(), "how far ahead of now a time may be; what is beyond is set aside", "1d")
 
 
 @dataclass(frozen=True)

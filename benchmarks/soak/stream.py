@@ -90,7 +90,7 @@ class Runner:
         return [self.state, *self.kept]
 
     def take(self, record, moment) -> None:
-        from aggmc_beam.beam.pair import by_realization
+        from aggmc_beam.beam.guard import by_realization
 
         key, _ = element = by_realization(record)
         self.state.key = self.timer.key = key
@@ -123,6 +123,13 @@ class Runner:
         for part in (*self.kept, *self.clocks):
             part.key = key
 
+    def refresh(self) -> None:
+        """Let all shards hand on their sums."""
+        for key in list(self.kept[2].cells):
+            self._at(key)
+            for _ in self.sums.refreshed(key, *self.kept):
+                pass
+
     def finish(self):
         """The sums of all shards, handed on at the end of the stream."""
         self._end_bundle()
@@ -147,10 +154,9 @@ def records(feed: Feed) -> Iterator[tuple]:
 
 
 def plan_of():
-    from aggmc_beam.beam.former.engine import Plan
-
     from aggmc_beam.beam.transform import schema_of
     from aggmc_beam.config import read_config
+    from aggmc_beam.local.engine import Plan
 
     config = read_config(
         {
@@ -227,8 +233,9 @@ def on_beam(number: int, realizations: int) -> int:
     from apache_beam.transforms.window import TimestampedValue
 
     from aggmc_beam.beam.bounded import REJECTED
+    from aggmc_beam.beam.guard import by_realization
     from aggmc_beam.beam.health import LEDGER
-    from aggmc_beam.beam.pair import Pair, by_realization
+    from aggmc_beam.beam.pair import Pair
     from aggmc_beam.beam.stream_values import Delta
     from aggmc_beam.beam.timing import Timing
     from aggmc_beam.records import Record
