@@ -356,11 +356,18 @@ class Data:
         weight = np.array([m.lag0.weight for m in self.parts.values()])
         if np.count_nonzero(weight) < 2:
             return np.full(self.fit.S, np.nan)
-        try:
-            shares = [self.fit.latent(m).mu for m in leave_one_out(list(self.parts.values()))]
-        except InputError:
+        parts, undo = [m.lag0 for m in self.parts.values()], self.fit.undo
+        pairs = np.array([m.pairs for m in self.parts.values()])
+        if (self.total.pairs - pairs).min() < (2 if self.fit.chain.centred else 1):
             return np.full(self.fit.S, np.nan)
-        return jackknife(self.x.mu, shares, weight / weight.sum())
+        left = np.stack([part.left for part in parts])
+        middle = weight @ left / weight.sum()
+        rest = leave_each_out(weight[:, None] * (left - middle)) / leave_each_out(weight)[:, None] + middle
+        shares = (rest - undo.offset) @ undo.inverse.T
+        total = shares.sum(1, keepdims=True)
+        if not (total > 0).all():
+            return np.full(self.fit.S, np.nan)
+        return jackknife(self.x.mu, shares / total, weight / weight.sum())
 
     def scores(self, P: np.ndarray, found: Uncertainty, freedom: float = 1.0) -> dict[str, Any]:
         """Squared error of predicting the next step on data left out, per individual.

@@ -17,7 +17,7 @@ from aggmc_beam.estimators import nonstationary
 from aggmc_beam.estimators.constraints import Constraints
 from aggmc_beam.estimators.registry import SMOOTH, check_estimator
 from aggmc_beam.estimators.simplex import project_rows
-from aggmc_beam.inference import jackknife_cells, student_quantile
+from aggmc_beam.inference import jackknife, jackknife_cells, student_quantile
 from aggmc_beam.intervals import Parts, Uncertainty
 from aggmc_beam.latent import Latent, Undo, closed, latent
 from aggmc_beam.moments import Moments, add_moments
@@ -151,13 +151,25 @@ class Fit:
         centre = statistic(wholes)
         fixed = None if self.rules is None else self.rules.fixed
         P = centre if self.settings.estimator in SMOOTH else project_rows(centre, fixed)
-        error = Uncertainty(Parts.of_sampling(jackknife_cells(parts, statistic)))
+        error = Uncertainty(Parts.of_sampling(self._pooled_error(parts, centre, seen)))
         unknown = np.full(self.S, np.nan)
         whole = Data(self, self.digest.by_replicate(cells), {})
         point = Point(P, "mom pooled over cells")
         pooled = self._assemble(whole, P, error, unknown, point, None, {})
         average = seen.embed(nonstationary.average(self._latents(wholes, seen)))
         return Estimates(tuple(items), pooled, average, skipped=skipped)
+
+    def _pooled_error(self, parts: list[list[Moments]], centre: np.ndarray, seen: Seen) -> np.ndarray:
+        weight = np.array([[m.lag0.weight for m in cell] for cell in parts]).sum(0)
+        if np.count_nonzero(weight) < 2:
+            return np.full_like(centre, np.nan)
+        used, keep = np.flatnonzero(weight), np.ix_(seen.anywhere, seen.anywhere)
+        cells = [[cell[g] for g in used] for cell in parts]
+        try:
+            rest = nonstationary.pooled_without_each(cells, self.undo, self.settings.open_population)
+        except InputError:  # without one of the groups, too little is left
+            return np.full_like(centre, np.nan)
+        return jackknife(centre, [seen.embed(P[keep]) for P in rest], weight[used] / weight.sum())
 
     def parametric(
         self,

@@ -31,8 +31,8 @@ def leave_one_out(parts: Sequence[Moments]) -> list[Moments]:
     """For each part, the sum of all the others. Products are summed when they are asked for, those of one lag
     for all parts at once."""
     kinds = [_without_each([getattr(m, name) for m in parts]) for name in PARTS]
-    counts = _others(np.array([list(vars(m.counts).values()) for m in parts]))
-    inverse_weight = _others(np.array([m.inverse_weight for m in parts]))
+    counts = leave_each_out(np.array([list(vars(m.counts).values()) for m in parts]))
+    inverse_weight = leave_each_out(np.array([m.inverse_weight for m in parts]))
     others = zip(*kinds, counts.tolist(), inverse_weight.tolist(), strict=True)
     return [
         Moments(lag0, lag1, lag2, ends, Counts(*more), inverse)
@@ -63,15 +63,15 @@ def _without_each(items: list[CoMoment]) -> list[CoMoment]:
     # About one point, sums can be added as they are.
     a0, b0 = weighted_mean(w, left), weighted_mean(w, right)
     a, b = left - a0, right - b0
-    pairs, weight = _others(np.array([item.pairs for item in items])), _others(w)
+    pairs, weight = leave_each_out(np.array([item.pairs for item in items])), leave_each_out(w)
     share = np.divide(1.0, weight, out=np.zeros_like(weight), where=pairs > 0)[:, None]
-    rest_a, rest_b = _others(w[:, None] * a) * share, _others(w[:, None] * b) * share
+    rest_a, rest_b = leave_each_out(w[:, None] * a) * share, leave_each_out(w[:, None] * b) * share
 
     @cache
     def products() -> np.ndarray:
         found = np.empty((len(items), a.shape[1], b.shape[1]))
         term = np.empty(found.shape[1:])
-        # From both ends, as in `_others`, and one at a time, which stays in the processor's cache.
+        # From both ends, as in `leave_each_out`, and one at a time, which stays in the processor's cache.
         after = np.zeros_like(term)
         for g in reversed(range(len(items))):
             found[g] = after
@@ -90,11 +90,11 @@ def _without_each(items: list[CoMoment]) -> list[CoMoment]:
     return [rest(g) for g in range(len(items))]
 
 
-def _others(values: np.ndarray) -> np.ndarray:
+def leave_each_out(values: np.ndarray) -> np.ndarray:
     """[G, ...]: for each, the sum of the others, by running sums from both ends: a difference of sums would
     lose the digits of what is small beside the one that is left out.
 
-    >>> _others(np.array([1e20, 1.0, 2.0])).tolist()
+    >>> leave_each_out(np.array([1e20, 1.0, 2.0])).tolist()
     [3.0, 1e+20, 1e+20]
     """
     found = np.zeros_like(values)

@@ -58,4 +58,4 @@ def scores_of(sums: PairSums, without: Callable[[np.ndarray], np.ndarray], numbe
 
 def prediction_loss(gram: np.ndarray, cross: np.ndarray, P: np.ndarray) -> np.ndarray:
     """The part of |n_t+1 - P'n_t|^2 that depends on P, summed over pairs, per group [G]."""
-    return np.asarray(np.einsum("ij,gik,kj->g", P, gram, P) - 2 * np.einsum("ij,gij->g", P, cross))
+    return np.asarray(np.einsum("ij,gij->g", P, gram @ P) - 2 * np.einsum("ij,gij->g", P, cross))

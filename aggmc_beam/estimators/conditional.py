@@ -130,7 +130,7 @@ class Step:
         self.rank = int((reliable > 3 / np.sqrt(max(sums.pairs.sum(), 1.0))).sum())
         residual = root.T @ sums.residual(P)  # [G, r, S]
         moving = dispersion * (mu @ (P * (1 - P)))
-        s = np.maximum(moving + np.diag(V) + np.einsum("ij,ik,kj->j", P, V, P), 1e-12)
+        s = np.maximum(moving + np.diag(V) + (P * (V @ P)).sum(0), 1e-12)
         deviations = scattered(residual, sums.share)
         if G >= FEW_GROUPS:  # the model counts as much as S replicates
             found = (deviations**2).sum((0, 1)) / residual.shape[1]
@@ -138,19 +138,19 @@ class Step:
         s = s * inflation
         self.scores = residual / np.sqrt(s)
         information = (signal.T @ signal)[None] / s[:, None, None]  # [S, S, S], one per column
-        right = np.einsum("ri,grj->gji", signal, residual / s)
+        right = (signal.T @ (residual / s)).swapaxes(1, 2)
         precision = self._ridge(information, right.sum(0).T, mu, P)
         if held is not None:
             precision = np.where(held, 1e9 * max(float(precision.max()), float(information.max())), precision)
         columns = information + np.einsum("ij,ik->jik", precision, np.eye(S))
         inverse = np.linalg.inv(columns)
-        free = np.einsum("jik,gjk->gji", inverse, right)
+        free = (inverse @ right.transpose(1, 2, 0)).transpose(2, 0, 1)
         self._among = np.linalg.pinv(inverse.sum(0))
         multiplier = free.sum(1) @ self._among  # rows of P sum to 1
-        self.parts = np.swapaxes(free - np.einsum("jik,gk->gji", inverse, multiplier), 1, 2)
+        self.parts = np.swapaxes(free - (inverse @ multiplier.T).transpose(2, 0, 1), 1, 2)
         #: Prior variance that the data leave: H^-1 ridge H^-1, and the model's H^-1 as a whole.
-        self.left_open = np.einsum("jik,kj,jik->ij", inverse, precision, inverse)
-        held = np.einsum("jik,kl,jil->ij", inverse, self._among, inverse)
+        self.left_open = (inverse**2 @ precision.T[:, :, None])[:, :, 0].T
+        held = ((inverse @ self._among) * inverse).sum(2).T
         self.model_variance = np.maximum(np.einsum("jii->ij", inverse) - held, 0.0)
 
     def _ridge(self, information: np.ndarray, score: np.ndarray, mu: np.ndarray, P: np.ndarray) -> np.ndarray:

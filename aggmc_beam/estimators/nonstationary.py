@@ -14,7 +14,7 @@ import numpy as np
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimators.paper import divide_rows, mom, pairwise
 from aggmc_beam.estimators.simplex import project_rows
-from aggmc_beam.inference import _others
+from aggmc_beam.inference import leave_each_out
 from aggmc_beam.latent import Latent, Undo
 from aggmc_beam.moments import Moments
 
@@ -57,9 +57,9 @@ def pooled_without_each(cells: Sequence[Sequence[Moments]], undo: Undo, open_pop
     whole = weight.sum(0)
     at_left, at_right = ((weight * ends).sum(0) / whole for ends in (left, right))
     from_left, from_right = weight * (left - at_left), right - at_right
-    size = _others(weight)
-    a, b = _others(from_left) / size, _others(weight * from_right) / size
-    product = _others(product + from_left[..., None] * from_right[..., None, :])
+    size = leave_each_out(weight)
+    a, b = leave_each_out(from_left) / size, leave_each_out(weight * from_right) / size
+    product = leave_each_out(product + from_left[..., None] * from_right[..., None, :])
     product -= (size * a)[..., None] * b[..., None, :]
     mu, nu = ((at + by - undo.offset) @ undo.inverse.T for at, by in ((at_left, a), (at_right, b)))
     mu, nu = mu / mu.sum(-1, keepdims=True), nu / nu.sum(-1, keepdims=True)
