@@ -9,7 +9,6 @@ import collected
 import frames
 import numpy as np
 import pytest
-from aggmc_beam.beam.gathering import columns_of
 from apache_beam.metrics import MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.test_stream import TestStream as Arrivals
