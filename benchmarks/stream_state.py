@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent / "soak"))
 import stream as soak
 
 #: Steps and realizations.
-SIZES = ((24, 1000), (1440, 30), (4096, 12))
+SIZES = ((24, 1000), (1440, 60), (4096, 40))
 EVERY = 60 * 11_574
 
 

@@ -133,7 +133,7 @@ def test_far_future_messages_make_no_windows():
 
 
 def test_an_event_time_at_the_end_of_all_times_is_not_believed():
-    y, good = messages(stamps=False)
+    _, good = messages(stamps=False)
     elements = [TimestampedValue(m, START) for m in good]
     elements[50] = TimestampedValue(good[50], LAST)
     found, rejected, health = run(elements, "end")

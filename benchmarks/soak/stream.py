@@ -153,10 +153,9 @@ def records(feed: Feed) -> Iterator[tuple]:
             yield Record(str(k), t, counts), t * MINUTE
 
 
-def plan_of():
-    from aggmc_beam.beam.transform import schema_of
+def stream_plan():
+    from aggmc_beam.beam.plan import plan_of
     from aggmc_beam.config import read_config
-    from aggmc_beam.local.engine import Plan
 
     config = read_config(
         {
@@ -169,7 +168,7 @@ def plan_of():
             "stream": {"state_ttl": "1h"},
         }
     )
-    return Plan(config, [], schema_of(config))
+    return plan_of(config)
 
 
 def compared(snapshot, sums: dict[str, Exact]) -> dict[str, float]:
@@ -182,7 +181,7 @@ def soak(number: int, realizations: int, limit: float) -> int:
 
     from aggmc_beam.beam.timing import Timing
 
-    plan = plan_of()
+    plan = stream_plan()
     feed, watch = Feed(number, realizations), Watch()
     runner = Runner(plan, Timing.of(plan))
     began, cpu, done = time.monotonic(), time.process_time(), 0
@@ -240,7 +239,7 @@ def on_beam(number: int, realizations: int) -> int:
     from aggmc_beam.beam.timing import Timing
     from aggmc_beam.records import Record
 
-    plan, feed = plan_of(), Feed(number, realizations)
+    plan, feed = stream_plan(), Feed(number, realizations)
     began, cpu = time.monotonic(), time.process_time()
     arrivals = [(r, m) for r, m in records(feed) if r is not None]
     expected = dict(feed.sums), feed.distinct, feed.rows
