@@ -9,7 +9,7 @@ PEERS := benchmarks/.venv
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help run test lint format accept bench scale paper docs lock clean chaos soak fuzz audit bandit
+.PHONY: help run test lint format accept bench scale real paper docs lock clean chaos soak fuzz audit bandit
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -55,6 +55,9 @@ bench: $(READY) $(PEERS)/ready  ## measure speed against named alternatives; BEN
 
 scale: $(READY)  ## measure what a record costs as data grow: bytes, state and processor time
 	$(BIN)/python benchmarks/scale.py $(SCALE)
+
+real: $(READY)  ## errors and intervals on counts that break the model; DATA=DIR adds published data, REAL=--quick
+	$(BIN)/python benchmarks/real.py $(if $(DATA),--data $(DATA)) $(REAL)
 
 $(PEERS)/ready: benchmarks/peers.lock
 	$(PYTHON) -m venv $(PEERS)

@@ -49,6 +49,8 @@ REFITS = 3
 SHOCKED = 3.0
 #: Up to this many states the sampling error of gmm is that of its own curvature, whose cost is that of S^6.
 CURVATURE_STATES = 25
+#: Up to this many states the conditional mean is looked at, whose cost is that of S^4.
+STEP_STATES = 150
 #: Estimators that are fitted anew for few groups only.
 COSTLY, COSTLY_GROUPS = frozenset({"limle"}), 10
 _OTHERS = {"limle": "limle", "naive": "naive"}
@@ -153,12 +155,13 @@ class Data:
         keep, resolved = self.seen.anywhere, self.fit.resolved
         own = self.latents if form == "stationary" else [self.fit.latent(m) for m in parts if m.pairs > 0]
         pooled = None
-        if x.V is not None and len(own) >= FEW_GROUPS and not self.fit.settings.open_population:
+        closed = not self.fit.settings.open_population
+        if x.V is not None and len(own) >= FEW_GROUPS and closed and x.states <= MANY_STATES:
             pooled = one_step(parts, resolved.noise, resolved.scale)
         return View(
             x,
             dispersion(x, own, keep) if len(own) >= FEW_GROUPS and self.total.pairs > len(own) else None,
-            None if pooled is None or x.states > MANY_STATES else pooled.restricted(keep),
+            None if pooled is None else pooled.restricted(keep),
             form,
         )
 
@@ -246,8 +249,10 @@ class Data:
     def sources(self, point: Point) -> Sources | None:
         """The pairs as the conditional mean sees them, whole and apart."""
         keep = self.seen.anywhere
+        if self.fit.settings.open_population or keep.sum() > STEP_STATES:
+            return None
         whole = PairSums.of(self.latents, self.x, keep)
-        if whole is None or self.fit.settings.open_population:
+        if whole is None:
             return None
         within = None
         if point.trend is not None:
@@ -256,6 +261,8 @@ class Data:
         elif point.choice is not None and point.choice.form == "steps" and point.sums is not None:
             within = whole.within(point.sums)
         means = None if within is None else whole.without(within)
+        if means is None or not means.moves_beside(whole):
+            within, means = None, None
         return Sources(whole, within, means, self._starts(), self._middles())
 
     def _starts(self) -> np.ndarray | None:
@@ -288,10 +295,13 @@ class Data:
         held = None if self.rules is None else ~self.rules.free
         if sources is None:
             return Uncertainty(Parts.of_sampling(unknown if own is None else seen.embed(own)))
-        if point.choice is None:
-            found = disagreeing(P, own, sources, held)
-        else:
-            found = uncertainty(P, own, sources, point.choice.units, held)
+        try:
+            if point.choice is None:
+                found = disagreeing(P, own, sources, held)
+            else:
+                found = uncertainty(P, own, sources, point.choice.units, held)
+        except np.linalg.LinAlgError:  # of numbers that no longer tell their differences
+            return Uncertainty(Parts.of_sampling(seen.embed(self.jackknifed("mom"))))
         parts = Parts(*(seen.embed(part) for part in vars(found.parts).values()))
         lost = np.zeros(S, bool)
         if found.contradicted is not None:
@@ -309,7 +319,10 @@ class Data:
         curved = x.states <= CURVATURE_STATES or x.V is None
         if choice.lag0 is not None and choice.ground.name == INDEPENDENT and curved:
             view = point.view or View(x)
-            return gmm_error(in_units(view.x, choice.units), choice.P, choice.lag0, rules)
+            try:
+                return gmm_error(in_units(view.x, choice.units), choice.P, choice.lag0, rules)
+            except np.linalg.LinAlgError:  # a chain that is next to periodic has no curvature to speak of
+                return self.jackknifed("mom") if x.V is None or x.states > STEP_STATES else None
         return self.jackknifed("mom") if x.V is None else None
 
     def is_shocked(self, point: Point, scores: Mapping[str, Any]) -> bool:
@@ -347,7 +360,8 @@ class Data:
                     for m, p in zip(leave_one_out(parts), profiles, strict=True)
                 ]
             full = apply(name, self.x.restricted(keep))
-            return jackknife(full, [apply(name, y) for y in reduced], weight / weight.sum())
+            found = [apply(name, y) for y in reduced]
+            return np.asarray(jackknife(full, found, weight / weight.sum()))
         except InputError:  # without one of the groups, too little is left
             return unknown
 
@@ -379,6 +393,8 @@ class Data:
         if self.x.V is None:
             return {"why": "without the noise covariance a prediction error cannot be corrected for noise"}
         step = found.step
+        if self.fit.S > STEP_STATES:
+            return {"why": f"{self.fit.S} states are too many to predict data that are left out"}
         if step is None or step.sums.groups < FOLDS:
             return {"why": f"{self.groups} groups are too few to leave some out"}
         found_scores = held_out(

@@ -129,9 +129,9 @@ def diagnose(
     ...                    noise=am.Binomial(0.5), seed=1)
     >>> found = am.diagnose(y, am.Binomial(0.5), 100, states=["in", "out"])
     >>> found.can_tell, found.rank, [row.verdict for row in found.rows]
-    (True, 2, ['told', 'roughly'])
+    (True, 2, ['told', 'told'])
     >>> am.diagnose(y, am.Binomial(0.5), 120).warnings[0][:60]
-    'the counts, with the noise undone, add up to 99.8913 individ'
+    'the counts, with the noise undone, add up to 99.993 individu'
     """
     if not 0 < precision < 1:
         raise InputError(f"precision must lie between 0 and 1, such as 0.05; got {precision!r}")

@@ -19,6 +19,7 @@ from aggmc_beam.observations import (
     check_counts,
     check_exact_totals,
     check_populations,
+    check_sightings,
     check_states,
 )
 from aggmc_beam.outside import add_outside
@@ -75,6 +76,8 @@ def estimate(
                   home          away
     home 0.876 ± 0.029 0.124 ± 0.018
     away 0.349 ± 0.054 0.651 ± 0.045
+    ± is one standard error; interval() gives 95% bounds
+    It stands on independent movers: the counts vary 0.98 ± 0.06 times as much as those.
     """
     noise = Exact() if noise is None else noise
     if not isinstance(noise, Noise):
@@ -135,6 +138,7 @@ def array_sums(
     each = None if N is None or np.ndim(population) == 0 or np.ptp(N) == 0 else N
     if N is not None and not settings.open_population:
         check_exact_totals(counts, N, settings.noise)
+    check_sightings(counts, None if settings.open_population else N, settings.noise)
     names = settings.states or tuple(map(str, range(S)))
     assert not isinstance(settings.chain, str)
     spec = SumSpec.plan(

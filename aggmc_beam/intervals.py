@@ -49,6 +49,7 @@ class Parts:
 
     def known(self, where: np.ndarray) -> Parts:
         """NaN in all other cells: those that are fixed, or of which nothing is known."""
+        where = where & (self.sampling > 0)
         return Parts(*(np.where(where, part, np.nan) for part in vars(self).values()))
 
     @property

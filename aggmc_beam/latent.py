@@ -91,9 +91,18 @@ class Latent:
         self.individuals = moments.lag0.weight * undo.population
         self.numbers = moments.records, moments.pairs, moments.lag2.pairs
         self._mean = undo.means(moments.lag0.left)
-        self.mu = _shares(self._mean)
-        self.left = _shares(undo.means(moments.lag1.left)) if centred else self.mu
-        self.right = _shares(undo.means(moments.lag1.right)) if centred else self.mu
+
+    @cached_property
+    def mu(self) -> np.ndarray:
+        return _shares(self._mean)
+
+    @cached_property
+    def left(self) -> np.ndarray:
+        return _shares(self._undo.means(self._moments.lag1.left)) if self._centred else self.mu
+
+    @cached_property
+    def right(self) -> np.ndarray:
+        return _shares(self._undo.means(self._moments.lag1.right)) if self._centred else self.mu
 
     @property
     def states(self) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from aggmc_beam.errors import InputError
-from aggmc_beam.noise import Exact, Noise
+from aggmc_beam.noise import Binomial, Detection, Exact, Noise, Poisson
 from aggmc_beam.records import MAX_COUNT
 
 
@@ -85,6 +85,28 @@ def check_exact_totals(counts: np.ndarray, N: np.ndarray, noise: Noise) -> None:
         raise InputError(
             f"realization {k}, step {t} counts {totals[k, t]:g} individuals, more than the population "
             f"{N[k]:g}; correct the population, or name the noise model if the counts are noisy"
+        )
+
+
+def check_sightings(counts: np.ndarray, N: np.ndarray | None, noise: Noise) -> None:
+    """Sightings of individuals are never negative, nor more than there are individuals to be seen."""
+    if not isinstance(noise, Binomial | Detection | Poisson):
+        return
+    if (counts < 0).any():
+        k, t, i = np.argwhere(counts < 0)[0]
+        raise InputError(
+            f"realization {k}, step {t} counts {counts[k, t, i]:g} in state {i}, but {noise.name} noise never goes "
+            "below 0; for counts with noise added to them use Gaussian, Laplace or a privacy model"
+        )
+    if N is None or isinstance(noise, Poisson):
+        return
+    totals = counts.sum(2)
+    excess = np.nan_to_num(totals, nan=-np.inf) > N[:, None] * (1 + 1e-9)
+    if excess.any():
+        k, t = np.argwhere(excess)[0]
+        raise InputError(
+            f"realization {k}, step {t} counts {totals[k, t]:g} individuals, more than the population {N[k]:g}; "
+            f"under {noise.name} noise each is seen once at most, so correct the population or the noise model"
         )
 
 

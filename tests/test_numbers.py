@@ -153,7 +153,9 @@ def test_two_states_with_the_same_counts_are_answered_or_flagged(engine, estimat
     est = sound(by_engine(engine, y, tmp_path, estimator=estimator, population=600))
     assert est.diagnostics["condition"] > 1e10
     if estimator != "limle":  # which searches, and ends at one of many answers that fit alike
-        np.testing.assert_allclose(est.transition_matrix[0], est.transition_matrix[1], atol=1e-6)
+        first, second = est.transition_matrix[:2]
+        exchanged = second[[1, 0, 2]]  # a ridge towards staying treats each of the two alike
+        assert np.allclose(first, second, atol=1e-6) or np.allclose(first, exchanged, atol=1e-6)
 
 
 @each_engine

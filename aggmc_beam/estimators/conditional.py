@@ -93,6 +93,11 @@ class PairSums:
         gram, cross, noise = self.gram - other.gram, self.cross - other.cross, self.noise - other.noise
         return replace(self, gram=gram, cross=cross, noise=noise)
 
+    def moves_beside(self, whole: PairSums) -> bool:
+        """Whether this part of the movement is more than the rounding of the whole."""
+        own, all_of_it = (float(np.trace(s.gram.sum(0))) for s in (self, whole))
+        return own > RANK_TOLERANCE * all_of_it
+
     def residual(self, P: np.ndarray) -> np.ndarray:
         """r [G, S, S] at P."""
         return np.asarray(self.cross - (self.gram - self.noise) @ P)

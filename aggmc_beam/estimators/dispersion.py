@@ -7,7 +7,7 @@ over the noise, against the multinomial covariance; dividing it out leaves the m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -62,9 +62,8 @@ def dispersion(x: Latent, parts: Sequence[Latent] = (), keep: np.ndarray | None 
     keep = np.ones(x.states, bool) if keep is None else keep
     n = np.array([p.records for p in parts], float)
     share = n / max(n.sum(), 1.0)
-    excess = np.zeros((len(parts), x.states, x.states))
-    for g, part in enumerate(parts):
-        excess[g] = share[g] * (part.lag0_about(x)[np.ix_(keep, keep)] - x.V)
+    square = np.ix_(keep, keep)
+    excess = (f * (part.lag0_about(x)[square] - x.V) for f, part in zip(share, parts, strict=True))
     mu = positive_shares(x.mu, x.individuals)
     return _dispersion(x.c0 - x.V, excess, share, np.diag(mu) - np.outer(mu, mu), x.V)
 
@@ -89,7 +88,7 @@ def independent_steps(sums: StepSums) -> np.ndarray:
 
 
 def _dispersion(
-    whole: np.ndarray, excess: np.ndarray, share: np.ndarray, independent: np.ndarray, V: np.ndarray
+    whole: np.ndarray, excess: Iterable[np.ndarray], share: np.ndarray, independent: np.ndarray, V: np.ndarray
 ) -> Dispersion:
     """Least squares of the excess on that of independent movers, in units of what both and noise vary by."""
     W = np.linalg.pinv(independent + V, rcond=1e-9, hermitian=True)
@@ -97,7 +96,7 @@ def _dispersion(
     unit = float((K * independent).sum())
     if not unit > 0:
         return Dispersion(1.0, np.inf, len(share), np.ones(len(V)))
-    each = np.einsum("ij,gij->g", K, excess) / unit
+    each = np.array([float((K * one).sum()) for one in excess]) / unit
     error = float(np.sqrt((scattered(each, share) ** 2).sum())) if len(each) > 1 else np.inf
     alone = np.diag(independent)
     by_state = np.divide(np.diag(whole), alone, out=np.ones_like(alone), where=alone > 0)

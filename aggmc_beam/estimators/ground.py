@@ -22,11 +22,10 @@ class Ground:
 
 
 def independent(factor: float | None = None, error: float | None = None) -> Ground:
-    said = ""
-    if factor is not None:
-        said = f"; the counts vary {factor:.2f}" + ("" if error is None else f" ± {error:.2f}")
-        said += " times as much as that"
-    return Ground(INDEPENDENT, f"independent movers: lagged covariances are those of a multinomial{said}")
+    if factor is None:
+        return Ground(INDEPENDENT, "independent movers, which was not tested")
+    size = f"{factor:.2f}" + ("" if error is None else f" ± {error:.2f}")
+    return Ground(INDEPENDENT, f"independent movers: the counts vary {size} times as much as those")
 
 
 def dispersed(factor: float) -> Ground:

@@ -52,6 +52,8 @@ def findings(x: Item, states: tuple[str, ...]) -> list[Finding]:
     raw = x.source.get("diagnostics")
     left = dict(raw) if isinstance(raw, Mapping) else {}
     found = [
+        *_warnings(x.source.get("warnings")),
+        *_ground(left.pop("ground", None)),
         _noise(x.source, left.pop("noise_test", None) or _tests(left.get("choice"))),
         _chain(x, left.pop("drift", None), left.get("choice")),
         _population(x.source, left.pop("population", None)),
@@ -68,6 +70,20 @@ def findings(x: Item, states: tuple[str, ...]) -> list[Finding]:
             text, todo, tone = tell(value)
             found.append(Finding(key.replace("_", " ").capitalize(), tone, "", text, todo))
     return sorted(found, key=lambda f: ("act", "look", "fine").index(f.tone))
+
+
+def _warnings(warnings: Any) -> list[Finding]:
+    told = warnings if isinstance(warnings, list) else []
+    return [Finding("Warning", "act", "", _sentence(str(w)[:1].upper() + str(w)[1:])) for w in told]
+
+
+def _ground(ground: Any) -> list[Finding]:
+    """What the estimate stands on."""
+    if not isinstance(ground, Mapping) or not ground.get("sentence"):
+        return []
+    words = str(ground["sentence"])
+    tone = "fine" if ground.get("name") == "independent" else "look"
+    return [Finding("Ground", tone, "", _sentence(words[:1].upper() + words[1:]))]
 
 
 def tell(value: Any) -> tuple[str, str, str]:
@@ -211,6 +227,7 @@ def _rows(flags: Any) -> list[Finding]:
     kinds = {
         "never-seen": ("act", "States never seen", "Drop the states, or check their names in the data."),
         "rare": ("look", "Rare states", "Merge rare states with others, or gather more data."),
+        "not-determined": ("act", "Rows that are not determined", "Do not use these rows."),
     }
     for kind in dict.fromkeys(f.get("flag") if isinstance(f, Mapping) else None for f in flags):
         tone, topic, todo = kinds.get(str(kind), ("look", "Rows", ""))
@@ -239,14 +256,15 @@ def _interval(x: Item, states: tuple[str, ...], note: Any) -> Finding:
             "Give more realizations, or longer ones.",
         )
     share = f"{100 * level:g}%" if isinstance(level, int | float) else "The"
-    assumed = f"{share} intervals by leaving out one group of records at a time"
+    assumed = f"{share} intervals around the value that is shown, from how groups of records differ"
     if isinstance(groups, int):
         assumed += f" ({groups} groups)"
     assumed += "; groups are taken to be independent."
     middle = float(np.nanmedian(width))
     found = f"Half of the entries have an interval narrower than {middle:.3g}."
     if note.get("cut"):
-        found += f" Bounds are those of {note.get('of', 'mom')}, cut to [0, 1]: not centred on the value."
+        found += " Bounds are cut to [0, 1]."
+    found += _parts(x.source.get("parts"))
     wide = [states[i] for i in range(len(states)) if np.nanmax(np.r_[0.0, width[i]]) > WIDE]
     todo, tone = "", "fine"
     if wide:
@@ -257,6 +275,17 @@ def _interval(x: Item, states: tuple[str, ...], note: Any) -> Finding:
         tone = "look"
         todo = f"Fewer than {FEW_GROUPS} groups: the intervals are rough. " + todo
     return Finding("Intervals", tone, assumed, found, todo.strip())
+
+
+def _parts(parts: Any) -> str:
+    """What the widths come from, in shares of their squares."""
+    if not isinstance(parts, Mapping):
+        return ""
+    squares = {k: float(np.nansum(np.array(v, float) ** 2)) for k, v in parts.items()}
+    whole = sum(squares.values())
+    if not whole > 0:
+        return ""
+    return " They come from " + ", ".join(f"{k} ({100 * v / whole:.0f}%)" for k, v in squares.items()) + "."
 
 
 def _entries(x: Item, outside: Any, condition: Any) -> Finding:
