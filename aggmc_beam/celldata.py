@@ -27,7 +27,7 @@ from aggmc_beam.estimators.ground import INDEPENDENT, Ground, conditional, dispe
 from aggmc_beam.estimators.periods import Period, find_period
 from aggmc_beam.estimators.registry import SMOOTH, apply
 from aggmc_beam.estimators.stationarity import Trend, drift_alarm
-from aggmc_beam.inference import jackknife, leave_one_out
+from aggmc_beam.inference import jackknife, leave_each_out, leave_one_out
 from aggmc_beam.intervals import Parts, Sources, Uncertainty, disagreeing, uncertainty
 from aggmc_beam.latent import Latent
 from aggmc_beam.moments import Moments, add_moments

@@ -179,7 +179,8 @@ def _field(value: Any, separator: str) -> str:
     if value is None:
         return ""
     found = json.dumps(value) if isinstance(value, list) else str(value)
-    return f'"{found}"' if separator in found else found
+    quoted = found.replace('"', '""')
+    return f'"{quoted}"' if separator in found or quoted != found else found
 
 
 def frame_of(table: Table, rows: list[Row] | None = None) -> pl.DataFrame:
