@@ -203,7 +203,7 @@ def _spread(names: pl.Series, parts: int) -> np.ndarray:
     codes = _codes(names)
     if names.dtype == pl.Int64 and np.abs(codes).max(initial=0) < MAX_NUMBER:
         return np.asarray(codes % parts)
-    number, first = number_values([codes], len(codes))
+    number, first = number_values([codes])
     distinct = names.gather(first).cast(pl.String).to_list()
     parted = np.array([realization_number(name) % parts for name in distinct], np.int64)
     return np.asarray(parted[number])
@@ -246,8 +246,13 @@ def index_names(columns: Sequence[pl.Series]) -> tuple[np.ndarray, np.ndarray, n
     by_run = RUN * len(starts) <= n
     if by_run:
         codes = [c[starts] for c in codes]
-    group, first_of_group = number_values(codes[:-1], len(codes[0]))
-    key, first = number_values([group, codes[-1]], len(codes[0]))
+    m = len(codes[0])
+    if len(columns) > 1:
+        group, first_of_group = number_values(codes[:-1])
+        codes = [group, codes[-1]]
+    else:
+        group, first_of_group = np.zeros(m, np.int64), np.zeros(min(m, 1), np.int64)
+    key, first = number_values(codes, ranked=columns[-1].dtype == pl.Int64)
     at = starts[first] if by_run else first
     name = columns[-1].gather(at)
     head = starts[first_of_group] if by_run else first_of_group
@@ -258,24 +263,22 @@ def index_names(columns: Sequence[pl.Series]) -> tuple[np.ndarray, np.ndarray, n
     return key, _as_array(name), group[first], groups
 
 
-def number_values(columns: Sequence[np.ndarray], n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows that are equal in all columns get the same number, in order of appearance; and the first row of each.
+def number_values(columns: Sequence[np.ndarray], ranked: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Rows that are equal in all columns get the same number; and the first row of each. Numbers are in order of
+    appearance, or if `ranked` in that of the values.
 
-    >>> number_values([np.array([7, 7, 3]), np.array([0, 1, 0])], 3)
+    >>> number_values([np.array([7, 7, 3]), np.array([0, 1, 0])])
     (array([0, 1, 2]), array([0, 1, 2]))
     """
-    code, size = np.zeros(n, np.int64), 1
-    for column in columns:
-        own, number = _small(column)
-        if size * number >= 2**62:
-            code, size = _small(code)
-        code, size = code * number + own, size * number
-    code, number = _small(code)
+    code, number = _small(columns[0])
+    for column in columns[1:]:
+        own, more = _small(column)
+        code, number = _small(code * more + own)
     first = np.full(number, -1)
-    first[code[::-1]] = np.arange(n - 1, -1, -1)
-    order = np.argsort(first, kind="stable")
-    if (order[1:] > order[:-1]).all():
+    first[code[::-1]] = np.arange(len(code) - 1, -1, -1)
+    if ranked or (first[1:] > first[:-1]).all():
         return code, first
+    order = np.argsort(first)
     rank = np.empty(number, np.int64)
     rank[order] = np.arange(number)
     return rank[code], first[order]

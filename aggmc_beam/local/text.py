@@ -53,6 +53,11 @@ class Piece:
         found = self.data.split(_LINE)
         return found if found[-1] else found[:-1]
 
+    def head(self, number: int) -> list[bytes]:
+        """The first lines."""
+        found = self.data.split(_LINE, number)[:number]
+        return found if found[-1] else found[:-1]
+
     @cached_property
     def height(self) -> int:
         """How many lines there are."""
@@ -173,7 +178,7 @@ def _header(start: bytes, separator: str) -> list[str]:
 def _json_sample(piece: Piece) -> dict[str, list[Any]]:
     """The values of each column in the first lines."""
     found: dict[str, list[Any]] = {}
-    for line in piece.lines[:SAMPLE]:
+    for line in piece.head(SAMPLE):
         try:
             row = parse_json(line)
         except Rejected:
@@ -312,7 +317,7 @@ class Csv(_Reader):
     def look_at(self, piece: Piece) -> None:
         names = list(self.source.columns)
         values: dict[str, list[str]] = {}
-        for line in piece.lines[:SAMPLE]:
+        for line in piece.head(SAMPLE):
             for _, row in _csv_rows([line], self.source.separator) or []:
                 for name, value in zip(names, row or [], strict=False):
                     if value:
@@ -412,14 +417,14 @@ class Csv(_Reader):
     def _ragged(self, piece: Piece, frame: pl.DataFrame, quotes: bool) -> np.ndarray:
         """The rows that have more or fewer fields than the header."""
         separator, width = self.source.separator.encode(), len(self.source.columns) - 1
-        last = frame[list(self.source.columns)[-1]]
-        if not last.null_count() and piece.data.count(separator) == width * frame.height:
-            return np.zeros(0, np.int64)
         if len(separator) > 1:
-            found = [line.count(separator) for line in piece.lines]
-            return np.flatnonzero(np.array(found) != width)
+            return np.flatnonzero(np.array([line.count(separator) for line in piece.lines]) != width)
         marks = np.frombuffer(piece.data, np.uint8)
-        at = np.flatnonzero(marks == separator[0])
+        is_between = marks == separator[0]
+        last = frame[list(self.source.columns)[-1]]
+        if not last.null_count() and np.count_nonzero(is_between) == width * frame.height:
+            return np.zeros(0, np.int64)
+        at = np.flatnonzero(is_between)
         if quotes:
             at = at[np.searchsorted(np.flatnonzero(marks == _QUOTE[0]), at) % 2 == 0]
         ends = np.append(np.flatnonzero(marks == _LINE[0]), len(marks))[: frame.height]
