@@ -232,8 +232,10 @@ def _by_steps(view: View, sums: StepSums, alarm: DriftAlarm | None, rules: Rules
     if bias > min(SMALL_BIAS, SMALL_BIAS_ERRORS * error):
         return Choice(fit.P, "drift", "steps", why, ground, note, units)
     other = stationary_choice(view, rules)
+    if {ground.name, other.ground.name} != {INDEPENDENT}:  # covariances are not those of a stationary form
+        return Choice(fit.P, "drift", "steps", why, ground, {**note, **other.numbers}, units)
     # Moving shares add to lag 0.
-    if other.estimator == "conditional" or (x.V is not None and other.lag0 != "known"):
+    if x.V is not None and other.lag0 != "known":
         return Choice(fit.P, "drift", "steps", why, ground, {**note, **other.numbers}, units)
     why += (
         f"; that would bias rows of a stationary estimate by {bias:.2g} only, against an error of "
