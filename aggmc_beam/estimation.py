@@ -138,7 +138,7 @@ def array_sums(
     each = None if N is None or np.ndim(population) == 0 or np.ptp(N) == 0 else N
     if N is not None and not settings.open_population:
         check_exact_totals(counts, N, settings.noise)
-    check_sightings(counts, None if settings.open_population else N, settings.noise)
+    check_sightings(counts, settings.noise)
     names = settings.states or tuple(map(str, range(S)))
     assert not isinstance(settings.chain, str)
     spec = SumSpec.plan(
