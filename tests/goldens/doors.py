@@ -19,6 +19,10 @@ from aggmc_beam.cli import main
 METHOD = ("sorted",)
 #: What statistics say of an estimate, which may change apart from the estimate itself.
 STATISTICS = ("standard_error", "degrees", "lower", "upper")
+#: Statistics are kept of so many estimates of a case, for files that can be read.
+MOST = 8
+#: Estimators that choose by the statistics of the data.
+CHOOSING = ("auto", "gmm")
 #: Diagnostics that are no statistics.
 APART = ("choice", "final")
 
@@ -62,10 +66,12 @@ def read_out(estimates: Iterable[Mapping[str, Any]]) -> Record:
             "stationary": e["stationary"],
             "population": e["population"],
         }
-        if e["estimator"] == "auto":
+        if e["estimator"] in CHOOSING:
             auto[key] = {**found, "choice": _choice(e["diagnostics"].get("choice", {}))}
             found = {}
         points[key] = {**found, "counts": {k: v for k, v in e["counts"].items() if v}}
+        if key not in errors and len(errors) == MOST:
+            continue
         rest = {k: v for k, v in e["diagnostics"].items() if k not in APART}
         rest["interval"] = {k: v for k, v in rest["interval"].items() if k != "centre"}
         errors[key] = {**{k: e[k] for k in STATISTICS}, "diagnostics": numbers(rest)}
@@ -93,7 +99,7 @@ def from_python(found: Any) -> Record:
             items.append(result.to_dict())
     record = read_out(items)
     if more:
-        # The matrix of all cells is chosen by auto, where the cells' are.
+        # The matrix of all cells is chosen where theirs are.
         place = record["auto"] if record["auto"] else record["points"]
         place["together"] = {k: {n: v for n, v in d.items() if v is not None} for k, d in more.items()}
     return record

@@ -17,7 +17,7 @@ from .cases import all_cases
 from .doors import Record, rounded
 
 #: What is kept apart, so that it can be recorded apart. `points`: matrices and all that was counted.
-#: `auto`: matrices that the estimator auto has chosen. `errors`: statistics, standard errors first.
+#: `auto`: matrices that auto and gmm have chosen. `errors`: statistics, standard errors first.
 #: Each with the digits that are kept.
 PARTS = {"points": 15, "auto": 15, "errors": 9}
 HERE = Path(__file__).parent

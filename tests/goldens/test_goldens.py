@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
-from .case import Case
+from .case import DOWNHILL, Case
 from .cases import TABLE, all_cases
 from .combinations import VALUES, read_table
 from .compare import difference
 from .record import PARTS, expected, record_of
 
 CASES = all_cases()
+#: Of statistics that are made from fits of few data by steps downhill: there the ground is flat.
+FLAT = 0.01
 
 
 @cache
@@ -32,6 +34,8 @@ def found_now(case: Case) -> dict[str, Any]:
 def check(case: Case, parts: list[str]) -> None:
     for part in parts:
         near = max(case.tolerance, 10.0 ** (3 - PARTS[part]))
+        if part == "errors" and case.tolerance == DOWNHILL:
+            near = FLAT
         differs = difference(found_now(case)[part], recorded(part).get(case.id, {}), near)
         assert differs is None, f"{part}: {differs}"
 
