@@ -35,6 +35,8 @@ class EstimateRow(NamedTuple):
     rejected: Optional[int]  # noqa: UP045
     late: Optional[int]  # noqa: UP045
     refresh: Optional[int]  # noqa: UP045
+    ground: Optional[str]  # noqa: UP045
+    warnings: Optional[str]  # noqa: UP045
     details: str
     entries: typing.Sequence[Entry]
 
