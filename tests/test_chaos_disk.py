@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 
 import frames
+import numpy as np
 import pytest
 
-from aggmc_beam.moments import Moments
+import aggmc_beam as am
 
 # The child limits itself: what subprocess calls between fork and exec (`preexec_fn`) runs beside gRPC's
 # threads, which gRPC starts again after a fork and which abort when their files are closed.
@@ -86,13 +87,13 @@ def test_a_full_disk_is_told_and_old_files_stay(here):
 
 def test_saved_moments_survive_a_write_that_fails(tmp_path, monkeypatch):
     path = tmp_path / "sums.aggmc"
-    Moments.zero(2).save(path)
+    am.Sums.zero(2).save(path)
     before = path.read_bytes()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
     try:
         with pytest.raises(OSError, match="File too large"):
-            Moments.zero(50).save(path)
+            am.Sums.of(np.random.default_rng(0).random((1, 9, 50))).save(path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert path.read_bytes() == before
