@@ -145,7 +145,8 @@ def coders(data: bytes) -> None:
     from aggmc_beam.beam import stream_coders  # noqa: F401  (registers its own)
     from aggmc_beam.beam.coders import SmallCoder
 
-    for coder in SmallCoder.__subclasses__():
+    # The coder of accumulators belongs to a CombineFn.
+    for coder in (c for c in SmallCoder.__subclasses__() if c.__init__ is SmallCoder.__init__):
         with proper_errors():
             coder().decode(data)
 

@@ -88,8 +88,7 @@ def test_a_state_never_seen_has_a_nan_row_and_a_flag(estimator):
     assert np.isnan(est.transition_matrix[1]).all()
     rest = np.delete(np.arange(4), 1)
     assert np.isfinite(est.transition_matrix[rest]).all()
-    flag = est.diagnostics["rows"][0]
-    assert (flag["state"], flag["flag"]) == ("b", "never-seen")
+    assert ("b", "never-seen") in [(f["state"], f["flag"]) for f in est.diagnostics["rows"]]
     without = am.estimate(counts(), population=100, estimator=estimator).transition_matrix
     np.testing.assert_allclose(est.transition_matrix[np.ix_(rest, rest)], without, rtol=1e-9)
 

@@ -11,7 +11,6 @@ from aggmc_beam.estimators.paper import cls, corrected_cls, mom, naive
 from aggmc_beam.estimators.registry import NAMES
 from aggmc_beam.estimators.simplex import project_rows
 from aggmc_beam.latent import latent
-from aggmc_beam.moments import Moments
 from aggmc_beam.simulation import random_chain, stationary_distribution
 
 S, N = 5, 200
@@ -151,7 +150,7 @@ def test_a_data_set_in_which_everybody_stays_in_one_state_is_estimated_by_every_
 
 def test_least_squares_gives_nothing_to_a_state_of_which_only_rounding_is_left():
     y, _ = am.simulate(steps=50, states=3, population=100, seed=1, ensemble="regular")
-    x = latent(Moments.of(np.concatenate([y, np.zeros((1, 50, 1))], axis=2)), am.Exact(), 100)
+    x = latent(am.Sums.of(np.concatenate([y, np.zeros((1, 50, 1))], axis=2)).total, am.Exact(), 100)
     gram, cross = x.gram.copy(), x.cross.copy()
     gram[3, 3], cross[3, :3] = 1e-34, 1e-17
     P = cls(x.replaced(gram=gram, cross=cross))

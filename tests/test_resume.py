@@ -40,7 +40,8 @@ CASES = {
     "blocks of time": ({"K": 3}, {"uncertainty": {"block": 4, "replicates": 10}}, True),
     "few realizations": ({"K": 3}, {}, False),
     "windows": ({"K": 30}, {"chain": {"window": {"size": 20, "every": 10}}}, True),
-    "cycle": ({"K": 30}, {"chain": {"cycle": 4}}, True),
+    # Without a number given, a run that goes on keeps as many jackknife groups as its first day filled.
+    "cycle": ({"K": 30}, {"chain": {"cycle": 4}, "uncertainty": {"replicates": 10}}, True),
 }
 
 

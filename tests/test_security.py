@@ -100,7 +100,7 @@ def sealed(header, arrays=b""):
 
 def sums_file(**changes):
     y, _ = am.simulate(states=2, steps=5, seed=1)
-    arrays = run_file._sums_to_arrays(am.Sums.of(y / 7))
+    arrays = run_file.sums_to_arrays(am.Sums.of(y / 7))
     data = storage.pack(run_file.SUMS, {"S": 2}, arrays, deflate=False)
     length = struct.unpack_from("<8sII", data)[2]
     header = json.loads(data[16 : 16 + length])
@@ -136,7 +136,7 @@ def test_a_sealed_file_that_lies_about_its_contents_is_refused(case, tmp_path):
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e300])
 def test_sums_that_no_data_have_are_refused(value):
     y, _ = am.simulate(states=2, steps=5, seed=1)
-    arrays = run_file._sums_to_arrays(am.Sums.of(y))
+    arrays = run_file.sums_to_arrays(am.Sums.of(y))
     arrays["product"][0, 1] = value
     with pytest.raises(am.InputError, match="not finite, or too large"):
         am.Sums.from_bytes(storage.pack(run_file.SUMS, {"S": 2}, arrays))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import aggmc_beam as am
 from aggmc_beam import storage
-from aggmc_beam.moments import Moments
+from aggmc_beam.sums.state import AggregationState
 
 
 @pytest.fixture
@@ -114,8 +114,8 @@ def test_headers_that_do_not_fit_their_arrays_are_refused(arrays, payload, defla
 
 
 def test_a_file_of_another_kind_is_refused(sums):
-    with pytest.raises(am.InputError, match="holds 'sums', but 'moments'"):
-        Moments.from_bytes(sums.to_bytes())
+    with pytest.raises(am.InputError, match="holds 'sums', but 'run'"):
+        AggregationState.from_bytes(sums.to_bytes())
 
 
 def test_another_format_is_refused(sums, monkeypatch):

@@ -22,6 +22,8 @@ SHORTEST = 64
 #: A centre is kept while it is within this many standard deviations of the mean: sums of squares about it then lose
 #: two of sixteen digits, and parts that share a centre are added as they are.
 NEAR = 16
+#: A row this many times larger than the middle one says nothing of where the others are.
+ABSURD = 2.0**20
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,7 @@ def _centres(
     n, S = values.shape
     # The first row of a group stands for it where no row of the sample is its own.
     rows = np.concatenate([np.arange(0, n, max(1, n // SAMPLE)), _first_rows(group, groups)])
+    rows = rows[_is_usual(values[rows], group[rows])]
     found, spread = np.zeros((groups, S)), np.zeros((groups, S))
     size = np.bincount(group[rows], minlength=groups)
     order = rows[np.argsort(group[rows], kind="stable")]
@@ -114,6 +117,18 @@ def _centres(
         near = (np.abs(found - known[:groups]) <= NEAR * spread + rounded).all(1)  # False for NaN
         found[near] = known[:groups][near]
     return found
+
+
+def _is_usual(sample: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """Which rows are not absurdly larger than the middle one of their group: a single count of 1e29 must not move the
+    centre of all others."""
+    size = np.abs(sample).max(1, initial=0).astype(np.float64)
+    order = np.lexsort((size, group))
+    starts = np.flatnonzero(np.diff(group[order], prepend=-1))
+    number = np.diff([*starts, len(order)])
+    middle = np.zeros(int(group.max(initial=0)) + 1)
+    middle[group[order][starts]] = size[order][starts + (number - 1) // 2]
+    return np.asarray(size <= ABSURD * (middle[group] + 1))
 
 
 def _first_rows(group: np.ndarray, groups: int) -> np.ndarray:

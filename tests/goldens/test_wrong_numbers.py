@@ -18,24 +18,7 @@ from . import doors
 from .beams import bounded
 from .special import config, rows
 
-#: Tests that fail still.
-FAIL_YET = {
-    "test_one_absurd_count_does_not_spoil_windows_and_groups_without_it": [
-        "windows of an array-first",
-        "windows of an array-within",
-        "windows of a frame-first",
-        "windows of a frame-within",
-    ],
-}
-
 STATES = ["home", "work", "über land"]
-
-
-@pytest.fixture(autouse=True)
-def known_to_fail(request):
-    found = request.node.name.removeprefix(f"{request.node.originalname}[").removesuffix("]")
-    if found in FAIL_YET.get(request.node.originalname, []):
-        request.applymarker(pytest.mark.xfail(strict=True, reason="wrong still"))
 
 
 #: Ways to write the name of one realization in JSON, and how many realizations they are.
