@@ -1,8 +1,8 @@
 """Jackknife groups, here called replicates: by which rule records fall into them, and how many there are.
 
 Every engine uses the same rule. It follows the data: a replicate has matrices of its own, S^2 numbers for each
-cell of the chain, and more of them than the data can fill would cost memory and time and tell nothing. A run that goes
-on from saved sums keeps the rule of the first.
+cell of the chain, and more of them than the data can fill would cost memory and time and tell nothing. A run that
+goes on from saved sums keeps the rule of the first.
 """
 
 from __future__ import annotations
