@@ -157,10 +157,10 @@ def diagnose_sums(sums: Sums, settings: Settings, precision: float = PRECISION) 
 
 
 def _diagnosis(fit: Fit, precision: float) -> Diagnosis:
-    digest = fit.digest
-    if digest.total.pairs == 0:
+    sums = fit.sums
+    if sums.total.pairs == 0:
         raise InputError("no two records are one step apart, so there is nothing to learn moves from")
-    data = Data(fit, digest.by_replicate(digest.cells), fit._profiles(None), digest.total)
+    data = Data(fit, sums.by_replicate(sums.cells), fit._profiles(None), sums.total)
     point = data.point()
     found, seen = data.uncertainty(point), data.seen
     if data.is_shocked(point, data.scores(point.P, found)):
@@ -183,8 +183,8 @@ def _diagnosis(fit: Fit, precision: float) -> Diagnosis:
     N = fit.resolved.population
     return Diagnosis(
         states=fit.names,
-        records=digest.total.records,
-        realizations=digest.total.counts.realizations,
+        records=sums.total.records,
+        realizations=sums.total.counts.realizations,
         population=N,
         noise=fit.resolved.noise,
         ground=None if point.ground is None else point.ground.note(),

@@ -10,7 +10,7 @@ import numpy as np
 from aggmc_beam.chain import as_chain
 from aggmc_beam.config.special import chain_to_plain
 from aggmc_beam.errors import InputError
-from aggmc_beam.fitting import Settings, estimate_digest
+from aggmc_beam.fitting import Settings, estimate_sums
 from aggmc_beam.noise import Exact
 from aggmc_beam.resolve import Mapped
 from aggmc_beam.result import Estimate, Estimates
@@ -41,7 +41,7 @@ def estimate_groups(
 
 def estimate_group(state: AggregationState, group: int, settings: Settings) -> Estimate | Estimates:
     """The estimate of a group, given by number."""
-    return estimate_digest(*group_sums(state, group, settings))
+    return estimate_sums(*group_sums(state, group, settings))
 
 
 def group_sums(state: AggregationState, group: int, settings: Settings) -> tuple[Sums, Settings]:

@@ -13,7 +13,7 @@ from aggmc_beam.chain import Chain
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimate_groups import estimate_only_group, group_sums
 from aggmc_beam.estimators.constraints import Constraints
-from aggmc_beam.fitting import Settings, estimate_digest
+from aggmc_beam.fitting import Settings, estimate_sums
 from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.observations import (
     check_counts,
@@ -105,7 +105,7 @@ def estimate(
         if not isinstance(population, str):
             population = float(check_populations(population, 1)[0])
         names = check_states(states, data.states)
-        return estimate_digest(data, replace(settings, population=population, states=names))
+        return estimate_sums(data, replace(settings, population=population, states=names))
     counts = check_counts(data)
     names = check_states(states, counts.shape[2])
     if outside is not None:
@@ -116,7 +116,7 @@ def estimate(
         counts, noise = add_outside(counts, noise, N)
         names = check_states((*names, outside), counts.shape[2])
         settings = replace(settings, noise=noise)
-    return estimate_digest(*array_sums(counts, population, replace(settings, states=names), replicates))
+    return estimate_sums(*array_sums(counts, population, replace(settings, states=names), replicates))
 
 
 def _is_table(data: Any) -> bool:

@@ -1,4 +1,4 @@
-"""From a digest to estimates: the part that is the same for every engine."""
+"""From sums to estimates: the part that is the same for every engine."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ class Settings:
         object.__setattr__(self, "chain", as_chain(self.chain))
 
 
-def estimate_digest(digest: Sums, settings: Settings) -> Estimate | Estimates:
-    """The estimate, or one per cell, from a digest whose cells are those of `settings.chain`.
+def estimate_sums(sums: Sums, settings: Settings) -> Estimate | Estimates:
+    """The estimate, or one per cell, from sums whose cells are those of `settings.chain`.
 
     What overflows, or cannot be divided, becomes a NaN row with a flag, not a warning.
     """
     try:
-        with np.errstate(all="ignore"), blas_for(digest.states):
-            return _estimate(digest, settings)
+        with np.errstate(all="ignore"), blas_for(sums.states):
+            return _estimate(sums, settings)
     except InputError:
         raise
     except (ValueError, OverflowError) as error:  # of solvers that met what is not finite
@@ -81,15 +81,15 @@ def estimate_digest(digest: Sums, settings: Settings) -> Estimate | Estimates:
         ) from error
 
 
-def _estimate(digest: Sums, settings: Settings) -> Estimate | Estimates:
-    if digest.total.pairs == 0:
+def _estimate(sums: Sums, settings: Settings) -> Estimate | Estimates:
+    if sums.total.pairs == 0:
         raise InputError(
             "no two records are one step apart, so there is nothing to learn moves from; check the "
             "time column and its step"
         )
-    fit = Fit(digest, settings)
+    fit = Fit(sums, settings)
     chain = fit.chain
-    groups = chain.groups(digest.cells)
+    groups = chain.groups(sums.cells)
     if chain.name == "stationary":
         return fit.cell(groups[0][1], None)
     items, skipped = [], {}
@@ -109,22 +109,22 @@ def _estimate(digest: Sums, settings: Settings) -> Estimate | Estimates:
 
 
 class Fit:
-    """One digest under one set of settings."""
+    """Sums under one set of settings."""
 
-    def __init__(self, digest: Sums, settings: Settings) -> None:
+    def __init__(self, sums: Sums, settings: Settings) -> None:
         assert not isinstance(settings.chain, str)
-        self.digest, self.settings, self.chain = digest, settings, settings.chain
-        self.S = digest.states
+        self.sums, self.settings, self.chain = sums, settings, settings.chain
+        self.S = sums.states
         self.names = settings.states or tuple(str(i) for i in range(self.S))
-        self.resolved = resolve(settings.noise, settings.population, settings.weighted, digest.total)
+        self.resolved = resolve(settings.noise, settings.population, settings.weighted, sums.total)
         self.undo = Undo.of(self.resolved.noise, self.S, self.resolved.scale)
         self.rules = None if settings.constraints is None else settings.constraints.cells(self.names)
         check_estimator(settings.estimator, self.rules)
 
     def cell(self, members: list[int], cell: int | None, errors: bool = True) -> Estimate:
         """The estimate of the pooled cells `members`, which is to be called `cell`."""
-        total = self.digest.total if members == self.digest.cells else None
-        data = Data(self, self.digest.by_replicate(members), self._profiles(cell), total)
+        total = self.sums.total if members == self.sums.cells else None
+        data = Data(self, self.sums.by_replicate(members), self._profiles(cell), total)
         point = data.point()
         found, share_error = (
             Uncertainty(Parts.of_sampling(np.full((self.S, self.S), np.nan))),
@@ -153,7 +153,7 @@ class Fit:
         P = centre if self.settings.estimator in SMOOTH else project_rows(centre, fixed)
         error = Uncertainty(Parts.of_sampling(self._pooled_error(parts, centre, seen)))
         unknown = np.full(self.S, np.nan)
-        whole = Data(self, self.digest.by_replicate(cells), {})
+        whole = Data(self, self.sums.by_replicate(cells), {})
         point = Point(P, "mom pooled over cells")
         pooled = self._assemble(whole, P, error, unknown, point, None, {})
         average = seen.embed(nonstationary.average(self._latents(wholes, seen)))
@@ -200,7 +200,7 @@ class Fit:
         fitted = []
         for cell, item, P, error in zip(cells, items, matrices, errors, strict=True):
             P, error = seen.embed(P), seen.embed(error)
-            data = Data(self, self.digest.by_replicate([cell]), {})
+            data = Data(self, self.sums.by_replicate([cell]), {})
             point = Point(P, "parametric", sampling=error)
             found = data.uncertainty(point)
             scores = data.scores(P, found, freedom)
@@ -230,7 +230,7 @@ class Fit:
     def _parts(self, cells: list[int]) -> list[list[Moments]]:
         """[cell][replicate], with zeros where a replicate has nothing in a cell."""
         zero = Moments.zero(self.S)
-        return [[self.digest.parts.get((c, r), zero) for r in self.digest.replicates] for c in cells]
+        return [[self.sums.parts.get((c, r), zero) for r in self.sums.replicates] for c in cells]
 
     def _whole(self, parts: list[list[Moments]]) -> tuple[Moments, Seen]:
         total = add_moments(self.S, [m for cell in parts for m in cell])
@@ -245,7 +245,7 @@ class Fit:
         """The step means that belong to the cell: all of them, those of a window, or none."""
         if self.chain.centred:
             return {}
-        profiles = dict(self.digest.profiles)
+        profiles = dict(self.sums.profiles)
         if cell is None or not isinstance(self.chain, Window):
             return profiles
         stop = cell + self.chain.size
@@ -287,7 +287,7 @@ class Fit:
             noise=resolved.noise,
             estimator=settings.estimator,
             baselines={"identity": np.eye(S), "naive": np.tile(x.right, (S, 1))},
-            counts=_counts(total, self.digest.total),
+            counts=_counts(total, self.sums.total),
             diagnostics={
                 "rows": self._row_flags(data, P, share_error, found),
                 **({} if ground is None else {"ground": ground.note()}),
@@ -312,7 +312,7 @@ class Fit:
         """What a user must read before the estimate."""
         notes = estimate.diagnostics
         if not self.settings.open_population:
-            latents = data.latents if data.total is self.digest.total else []
+            latents = data.latents if data.total is self.sums.total else []
             yield from (c.sentence for c in check_totals(data.x, latents, self.resolved) if not c.passed)
         open_rows = [row for row in notes["rows"] if row["flag"] == "not-determined"]
         for contradicted, words in (

@@ -44,7 +44,7 @@ def test_only_engines_import_engine_libraries():
 
 
 def test_estimators_know_nothing_of_engines_config_or_results():
-    upper = ("local", "beam", "report", "config", "cli", "fitting", "result", "estimation", "digest")
+    upper = ("local", "beam", "report", "config", "cli", "fitting", "result", "estimation")
     for path in (PACKAGE / "estimators").glob("*.py"):
         for name in imports(path):
             assert name.removeprefix("aggmc_beam.").split(".")[0] not in upper, (path.name, name)

@@ -481,10 +481,6 @@ class Profile:
         at = slice(*np.searchsorted(self.bins * self.width, (start, stop)))
         return Profile(self.width, self.bins[at], self.number[at], self.weight[at], self.means[at])
 
-    def scaled(self, factor: float) -> Profile:
-        """Of counts that are so many times as large, each weighing the same."""
-        return replace(self, weight=self.number.astype(np.float64), means=self.means * factor)
-
     def mean(self, kind: int) -> np.ndarray:
         """[S]: the overall mean of `kind` (RECORDS, LEFT1, ...)."""
         w, means = self.weight[:, _LAG[kind]], self.kind(kind)
