@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from aggmc_beam.chain import Cycle, Parametric, Window
-    from aggmc_beam.diagnosis import diagnose
     from aggmc_beam.errors import InputError
     from aggmc_beam.estimation import estimate
     from aggmc_beam.estimators.constraints import Constraints
-    from aggmc_beam.hypotheses import equality, stationarity, zero_order
+    from aggmc_beam.fit.diagnosis import diagnose
+    from aggmc_beam.fit.hypotheses import equality, stationarity, zero_order
     from aggmc_beam.noise import (
         Binomial,
         Detection,
@@ -92,7 +92,7 @@ _HOMES = {
     "Cycle": "chain",
     "Estimate": "result",
     "Estimates": "result",
-    "diagnose": "diagnosis",
+    "diagnose": "fit.diagnosis",
     "Evaluation": "uses.evaluate",
     "Flows": "uses.flows",
     "Follows": "uses.follows",
@@ -103,15 +103,15 @@ _HOMES = {
     "alarms": "uses.alarms",
     "change": "uses.change",
     "cross_table": "uses.cross_table",
-    "equality": "hypotheses",
+    "equality": "fit.hypotheses",
     "estimate": "estimation",
     "Sums": "sums.sums",
     "evaluate": "uses.evaluate",
     "flows": "uses.flows",
     "follows": "uses.follows",
     "simulate": "simulation",
-    "stationarity": "hypotheses",
-    "zero_order": "hypotheses",
+    "stationarity": "fit.hypotheses",
+    "zero_order": "fit.hypotheses",
 }
 
 

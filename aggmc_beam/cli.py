@@ -15,7 +15,7 @@ from typing import Any
 import aggmc_beam
 from aggmc_beam import logs
 from aggmc_beam.errors import InputError
-from aggmc_beam.visible import say
+from aggmc_beam.text import say
 
 DONE, FAILED, USAGE = 0, 1, 2
 

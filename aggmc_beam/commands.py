@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from aggmc_beam import storage
 from aggmc_beam.cli import UsageError
 from aggmc_beam.config import Config, load_config, read_config
 from aggmc_beam.config.reader import read_yaml
 from aggmc_beam.config.special import NoiseKind
 from aggmc_beam.errors import InputError
-from aggmc_beam.estimate_groups import group_sums
-from aggmc_beam.fitting import Settings
+from aggmc_beam.fit.fit import Settings
+from aggmc_beam.fit.groups import group_sums
 from aggmc_beam.ledger import Ledger
 from aggmc_beam.local import check as checking
 from aggmc_beam.local import output, simulated
@@ -27,8 +26,9 @@ from aggmc_beam.noise import Noise, noise_from_dict
 from aggmc_beam.noise.description import _MODELS
 from aggmc_beam.progress import Progress
 from aggmc_beam.result import Estimate, Estimates
+from aggmc_beam.sums import storage
 from aggmc_beam.sums.run_file import describe, load_run, save_run
-from aggmc_beam.visible import say, visible
+from aggmc_beam.text import escape_controls, say
 
 #: Tables printed for a run of many groups.
 MANY = 3
@@ -131,7 +131,7 @@ def _print_result(
         if number == MANY:
             say(f"\n... and {len(results) - MANY} more groups, see {output.ESTIMATES}")
             break
-        say(f"\n{visible(', '.join(group))}:" if group else "")
+        say(f"\n{escape_controls(', '.join(group))}:" if group else "")
         say(found)
         if isinstance(found, Estimates) and found.pooled is None:
             say(f"the last of them:\n{found[-1]}")
@@ -168,7 +168,7 @@ def check(options: argparse.Namespace) -> None:
 
 
 def diagnose(options: argparse.Namespace) -> None:
-    from aggmc_beam.diagnosis import diagnose_sums
+    from aggmc_beam.fit.diagnosis import diagnose_sums
 
     config, _ = _config(options)
     plan = _open(config)
@@ -178,13 +178,13 @@ def diagnose(options: argparse.Namespace) -> None:
         try:
             found = diagnose_sums(*group_sums(state, group, plan.settings), options.precision)
         except InputError as error:
-            say(f"{visible(', '.join(name))}: {error}" if name else f"{error}")
+            say(f"{escape_controls(', '.join(name))}: {error}" if name else f"{error}")
             continue
         if options.json:
             labels = dict(zip(plan.spec.group_by, name, strict=True)) if name else None
             print(json.dumps({"group": labels, **found.to_dict()}, allow_nan=False))
         else:
-            say(f"\n{visible(', '.join(name))}:" if name else "")
+            say(f"\n{escape_controls(', '.join(name))}:" if name else "")
             say(found)
 
 
@@ -287,7 +287,7 @@ def moments_estimate(options: argparse.Namespace) -> None:
         say(f"Written: {options.output}")
         return
     for group, found in results.items():
-        say(f"{visible(', '.join(group))}:\n{found}" if group else found)
+        say(f"{escape_controls(', '.join(group))}:\n{found}" if group else found)
     for name, why in skipped.items():
         say(f"No estimate for {name}: {why}")
 

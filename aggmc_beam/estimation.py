@@ -11,18 +11,18 @@ import numpy as np
 
 from aggmc_beam.chain import Chain
 from aggmc_beam.errors import InputError
-from aggmc_beam.estimate_groups import estimate_only_group, group_sums
 from aggmc_beam.estimators.constraints import Constraints
-from aggmc_beam.fitting import Settings, estimate_sums
-from aggmc_beam.noise import Exact, Noise
-from aggmc_beam.observations import (
+from aggmc_beam.fit.fit import Settings, estimate_sums
+from aggmc_beam.fit.groups import estimate_only_group, group_sums
+from aggmc_beam.fit.observations import (
     check_counts,
     check_exact_totals,
     check_populations,
     check_sightings,
     check_states,
 )
-from aggmc_beam.outside import add_outside
+from aggmc_beam.fit.outside import add_outside
+from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.sums import run_file
 from aggmc_beam.sums.records import Records
 from aggmc_beam.sums.state import AggregationState, SumSpec

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from aggmc_beam.durations import instant, iso, microseconds
 from aggmc_beam.errors import InputError
+from aggmc_beam.times import instant, iso, microseconds
 
 #: Longest record or message in bytes, and how deep its lists and objects may be nested.
 MAX_BYTES, MAX_DEPTH = 10 << 20, 32

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aggmc_beam.errors import InputError
-from aggmc_beam.inference import student_quantile
+from aggmc_beam.estimators.inference import student_quantile
 from aggmc_beam.noise import Noise, noise_from_dict
-from aggmc_beam.visible import visible
+from aggmc_beam.text import escape_controls
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -173,13 +173,15 @@ class Estimate:
             f"Transition matrix by {self.estimator}{where} from {self.counts['pairs']:,} pairs of "
             f"{self.counts['records']:,} records, population {self.population:,.6g}\n"
         )
-        warned = "".join(f"Warning: {visible(w)}\n" for w in self.warnings)
-        notes = "".join(f"\n  note: {visible(flag['why'])}" for flag in self.diagnostics.get("rows", []))
+        warned = "".join(f"Warning: {escape_controls(w)}\n" for w in self.warnings)
+        notes = "".join(
+            f"\n  note: {escape_controls(flag['why'])}" for flag in self.diagnostics.get("rows", [])
+        )
         if np.isfinite(self.standard_error).any():
             notes = f"\n± is one standard error; interval() gives {100 * self.level:g}% bounds{notes}"
         ground = self.diagnostics.get("ground")
         if ground is not None:
-            notes += f"\nIt stands on {visible(str(ground['sentence']))}."
+            notes += f"\nIt stands on {escape_controls(str(ground['sentence']))}."
         return warned + head + matrix_table(self.states, self.transition_matrix, self.standard_error) + notes
 
 
@@ -278,7 +280,7 @@ def matrix_table(states: Sequence[str], matrix: np.ndarray, error: np.ndarray | 
             text += f" ± {error[i, j]:.3f}"
         return text
 
-    states = [visible(s) for s in states]
+    states = [escape_controls(s) for s in states]
     S = len(states)
     body = [[entry(i, j) for j in range(S)] for i in range(S)]
     wide = max(len(text) for row in [list(states), *body] for text in row)

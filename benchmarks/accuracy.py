@@ -29,8 +29,8 @@ from bound import information_bound
 
 import aggmc_beam as am
 from aggmc_beam.estimators.gmm import gmm
+from aggmc_beam.estimators.latent import latent
 from aggmc_beam.estimators.registry import apply
-from aggmc_beam.latent import latent
 from aggmc_beam.simulation import random_chain
 
 S, N, K = 10, 100, 10

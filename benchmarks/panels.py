@@ -13,11 +13,11 @@ from violations import Case
 import aggmc_beam as am
 from aggmc_beam.chain import as_chain
 from aggmc_beam.estimators import nonstationary
+from aggmc_beam.estimators.latent import latent
 from aggmc_beam.estimators.registry import apply
 from aggmc_beam.estimators.simplex import project_rows
-from aggmc_beam.latent import latent
-from aggmc_beam.moments import add_moments
 from aggmc_beam.simulation import stationary_distribution
+from aggmc_beam.sums.moments import add_moments
 
 PLAIN = ("mom", "simplex", "cls", "corrected-cls", "naive", "fast", "gmm")
 SINGLES = (*PLAIN, "cls+simplex", "corrected-cls+simplex", "per-step")

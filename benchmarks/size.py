@@ -1,4 +1,4 @@
-"""How often the tests of `aggmc_beam.hypotheses` reject at the 5% level: `python benchmarks/size.py`.
+"""How often the tests of `aggmc_beam.fit.hypotheses` reject at the 5% level: `python benchmarks/size.py`.
 
 Size: the hypothesis holds. Power: rows are mixed with 10% identity, or shares drift by 2.5%. Over
 regular chains of two precisions, N = 100. Standard error of a share near 5% with 400 runs: 1.1 points.

@@ -12,8 +12,8 @@ import numpy as np
 
 import aggmc_beam as am
 from aggmc_beam.estimators.gmm import gmm
+from aggmc_beam.estimators.latent import Latent, latent
 from aggmc_beam.estimators.registry import apply
-from aggmc_beam.latent import Latent, latent
 from aggmc_beam.simulation import random_chain, simulate, stationary_distribution
 
 S, N, K = 10, 100, 10

@@ -127,7 +127,7 @@ def sums_of(files: dict[str, bytes]):
     """Saved sums and estimates to the last bit, but for what was not used: those rows were met twice."""
     import json
 
-    from aggmc_beam.moments import Counts
+    from aggmc_beam.sums.moments import Counts
     from aggmc_beam.sums.state import AggregationState
 
     state = AggregationState.from_bytes(files["moments.aggmc"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from aggmc_beam.moments import CoMoment, Counts, Moments
+from aggmc_beam.sums.moments import CoMoment, Counts, Moments
 
 Records = dict[tuple[int, int], np.ndarray]
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 import aggmc_beam as am
-from aggmc_beam.celldata import Data, prediction_error
 from aggmc_beam.estimators.drift import drift_fit
+from aggmc_beam.estimators.latent import latent
 from aggmc_beam.estimators.stationarity import detrend
-from aggmc_beam.fitting import Fit, Settings
-from aggmc_beam.latent import latent
-from aggmc_beam.stepwise import step_mom, step_mom_without_each, step_sums
+from aggmc_beam.estimators.stepwise import step_mom, step_mom_without_each, step_sums
+from aggmc_beam.fit.cell import CellFit, prediction_error
+from aggmc_beam.fit.fit import Fit, Settings
 from aggmc_beam.sums.sums import Sums
 
 STICKY = np.array([[0.95, 0.04, 0.01], [0.03, 0.94, 0.03], [0.01, 0.02, 0.97]])
@@ -65,7 +65,7 @@ def test_false_alarms_are_rare(K, T):
         y, _ = am.simulate(states=4, precision=2.0, steps=T, realizations=K, noise=HALF, seed=seed,
                            ensemble="regular")  # fmt: skip
         digest = Sums.of(y)
-        data = Data(Fit(digest, Settings(HALF, 100)), digest.by_replicate([0]), dict(digest.profiles))
+        data = CellFit(Fit(digest, Settings(HALF, 100)), digest.by_replicate([0]), dict(digest.profiles))
         alarms += data.point().diagnostics["drift"]["raised"]
     assert alarms <= 3
 

@@ -19,8 +19,8 @@ import aggmc_beam as am
 from aggmc_beam.beam import EstimateTransitions, Stream
 from aggmc_beam.beam.guard import MAX_NAME, ByRealization
 from aggmc_beam.beam.timing import LAST, Timing
-from aggmc_beam.durations import iso
 from aggmc_beam.ledger import Ledger
+from aggmc_beam.times import iso
 
 HOUR = 3600
 #: Some days ago.

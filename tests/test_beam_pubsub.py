@@ -15,8 +15,8 @@ from pubsub_server import Server
 
 from aggmc_beam.beam.run import start
 from aggmc_beam.config import read_config
-from aggmc_beam.durations import iso
 from aggmc_beam.local import run as run_locally
+from aggmc_beam.times import iso
 
 pubsub = pytest.importorskip("google.cloud.pubsub_v1", reason="the official client is not installed")
 TOPIC, SUBSCRIPTION = "projects/aggmc-test/topics/counts", "projects/aggmc-test/subscriptions/counts"

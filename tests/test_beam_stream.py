@@ -20,10 +20,10 @@ from aggmc_beam.beam import EstimateTransitions, Stream, health, pool, running
 from aggmc_beam.beam.parsing import ParseRecords
 from aggmc_beam.beam.unbounded import Refresh
 from aggmc_beam.config import read_config
-from aggmc_beam.durations import instant, iso
 from aggmc_beam.ledger import Ledger
 from aggmc_beam.local import run as run_locally
 from aggmc_beam.sums.records import Records
+from aggmc_beam.times import instant, iso
 
 MINUTE = 60
 START = instant("2026-01-01T00:00:00Z") // 10**6

@@ -10,7 +10,7 @@ import pytest
 
 import aggmc_beam as am
 from aggmc_beam.estimators.gmm import gmm
-from aggmc_beam.latent import latent
+from aggmc_beam.estimators.latent import latent
 from aggmc_beam.simulation import stationary_distribution
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))

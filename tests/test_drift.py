@@ -7,7 +7,7 @@ import aggmc_beam as am
 from aggmc_beam.estimators.constraints import Constraints
 from aggmc_beam.estimators.drift import drift_fit
 from aggmc_beam.estimators.quadratic import ColumnQuadratic, nonnegative_qp
-from aggmc_beam.stepwise import step_sums
+from aggmc_beam.estimators.stepwise import step_sums
 from aggmc_beam.sums.sums import Sums
 
 

@@ -6,11 +6,11 @@ from oracle import population_moments
 from scipy import optimize
 
 import aggmc_beam as am
+from aggmc_beam.estimators.latent import latent
 from aggmc_beam.estimators.limle import limle
-from aggmc_beam.estimators.paper import cls, corrected_cls, mom, naive
+from aggmc_beam.estimators.moment_methods import cls, corrected_cls, mom, naive
 from aggmc_beam.estimators.registry import NAMES
 from aggmc_beam.estimators.simplex import project_rows
-from aggmc_beam.latent import latent
 from aggmc_beam.simulation import random_chain, stationary_distribution
 
 S, N = 5, 200

@@ -7,15 +7,15 @@ import pytest
 from oracle import population_moments
 
 import aggmc_beam as am
-from aggmc_beam.estimators.choice import View, stationary_choice
+from aggmc_beam.estimators.auto import View, stationary_choice
 from aggmc_beam.estimators.constraints import Rules
 from aggmc_beam.estimators.fast import fast
 from aggmc_beam.estimators.gmm import Problem, gmm
+from aggmc_beam.estimators.latent import latent
 from aggmc_beam.estimators.noise_test import noise_test
 from aggmc_beam.estimators.quadratic import nonnegative_qp
 from aggmc_beam.estimators.shrinkage import without_totals
 from aggmc_beam.estimators.spectrum import Spectrum, conjugate_gradients, inner
-from aggmc_beam.latent import latent
 from aggmc_beam.simulation import random_chain, stationary_distribution
 
 NOISES = [am.Exact(), am.Binomial(0.5), am.Gaussian(2.0), am.Detection([0.4, 0.6, 0.8, 0.9, 0.5])]

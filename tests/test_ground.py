@@ -14,8 +14,8 @@ from aggmc_beam.estimators.conditional import PairSums, Step
 from aggmc_beam.estimators.dispersion import dispersion, in_units, step_dispersion, steps_in_units
 from aggmc_beam.estimators.drift import drift_fit
 from aggmc_beam.estimators.gmm import gmm
-from aggmc_beam.latent import latent
-from aggmc_beam.stepwise import step_sums
+from aggmc_beam.estimators.latent import latent
+from aggmc_beam.estimators.stepwise import step_sums
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import violations

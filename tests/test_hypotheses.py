@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 import aggmc_beam as am
-from aggmc_beam.hypotheses import (
+from aggmc_beam.estimators.inference import jackknife
+from aggmc_beam.fit.hypotheses import (
     Spread,
     box_test,
     equality,
@@ -12,7 +13,6 @@ from aggmc_beam.hypotheses import (
     whitener,
     zero_order,
 )
-from aggmc_beam.inference import jackknife
 from aggmc_beam.simulation import random_chain, stationary_distribution
 
 NOISE = am.Binomial(0.5)

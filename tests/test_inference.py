@@ -5,11 +5,11 @@ import pytest
 from oracle import assert_same_moments
 
 import aggmc_beam as am
-from aggmc_beam.celldata import Data
+from aggmc_beam.estimators.inference import jackknife, leave_one_out, student_quantile
 from aggmc_beam.estimators.registry import SMOOTH
-from aggmc_beam.fitting import Fit, Settings
-from aggmc_beam.inference import jackknife, leave_one_out, student_quantile
-from aggmc_beam.moments import CoMoment, add_moments
+from aggmc_beam.fit.cell import Data
+from aggmc_beam.fit.fit import Fit, Settings
+from aggmc_beam.sums.moments import CoMoment, add_moments
 
 NOISE = am.Binomial(0.5)
 

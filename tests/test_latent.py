@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 import aggmc_beam as am
-from aggmc_beam.estimators.paper import corrected_cls, mom
-from aggmc_beam.latent import latent
-from aggmc_beam.moments import Moments
+from aggmc_beam.estimators.latent import latent
+from aggmc_beam.estimators.moment_methods import corrected_cls, mom
+from aggmc_beam.sums.moments import Moments
 
 
 def test_unequal_populations_are_weighted_shares_and_beat_one_mean_population():

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from oracle import assert_same_moments, moments
 
 import aggmc_beam as am
-from aggmc_beam.moments import PARTS, CoMoment, Moments
+from aggmc_beam.sums.moments import PARTS, CoMoment, Moments
 
 
 def array_records(y):

@@ -2,15 +2,15 @@ import numpy as np
 import pytest
 
 import aggmc_beam as am
+from aggmc_beam.estimators.latent import Undo, closed, latent
+from aggmc_beam.estimators.moment_methods import mom
 from aggmc_beam.estimators.nonstationary import (
     ParametricFit,
     pooled,
     pooled_without_each,
     transition_matrices,
 )
-from aggmc_beam.estimators.paper import mom
-from aggmc_beam.latent import Undo, closed, latent
-from aggmc_beam.moments import Moments, add_moments
+from aggmc_beam.sums.moments import Moments, add_moments
 
 CORNER = np.array([[0.85, 0.1, 0.05], [0.1, 0.8, 0.1], [0.2, 0.1, 0.7]])
 

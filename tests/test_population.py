@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from aggmc_beam.errors import InputError
-from aggmc_beam.noise import Binomial, DiscreteLaplace, Gaussian, Laplace, Noise, Poisson
-from aggmc_beam.population import (
+from aggmc_beam.fit.population import (
     BinomialPopulation,
     audit_variance,
     binomial_from_moments,
@@ -21,6 +20,7 @@ from aggmc_beam.population import (
     scale_from_lags,
     sigma_from_totals,
 )
+from aggmc_beam.noise import Binomial, DiscreteLaplace, Gaussian, Laplace, Noise, Poisson
 from aggmc_beam.simulation import simulate
 
 P3 = np.array([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.3, 0.1, 0.6]])

@@ -4,9 +4,9 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from aggmc_beam.durations import instant, iso, microseconds
 from aggmc_beam.errors import InputError
 from aggmc_beam.records import Clock, Rejected, Schema, parse_json, read_record, realization_number
+from aggmc_beam.times import instant, iso, microseconds
 
 SCHEMA = Schema(("a", "b"), "counts", population="n", group_by=("g",))
 ROW = {"realization": 1, "time": 2, "counts": [3, 4.5], "n": 10, "g": "x"}

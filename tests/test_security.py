@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 import aggmc_beam as am
-from aggmc_beam import storage
 from aggmc_beam.beam import codec
 from aggmc_beam.beam.parsing import Parse, rows
 from aggmc_beam.cli import main
@@ -24,9 +23,8 @@ from aggmc_beam.config.reader import read_yaml
 from aggmc_beam.local.blocks import BlockReader
 from aggmc_beam.local.sources import open_files
 from aggmc_beam.records import MAX_BYTES, Rejected, Schema, parse_json, read_record
-from aggmc_beam.redact import redacted
-from aggmc_beam.sums import run_file
-from aggmc_beam.visible import say, visible
+from aggmc_beam.sums import run_file, storage
+from aggmc_beam.text import escape_controls, redacted, say
 
 PACKAGE = Path(am.__file__).parent
 ESCAPE = "\x1b]0;owned\x07\x1b[2J"
@@ -288,7 +286,7 @@ def test_a_terminal_without_unicode_is_no_obstacle():
     say("home ± \ud800", stream)
     stream.flush()
     assert stream.buffer.getvalue() == b"home \\xb1 \\ud800\n"
-    assert visible("ü 日本 →\tx") == "ü 日本 →\\tx"
+    assert escape_controls("ü 日本 →\tx") == "ü 日本 →\\tx"
 
 
 def test_a_path_that_no_system_takes_is_a_config_error(tmp_path):

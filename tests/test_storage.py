@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import aggmc_beam as am
-from aggmc_beam import storage
+from aggmc_beam.sums import storage
 from aggmc_beam.sums.state import AggregationState
 
 

@@ -16,7 +16,7 @@ from aggmc_beam.beam.known import narrow
 from aggmc_beam.beam.stream_sums import StreamRule, without_late
 from aggmc_beam.beam.stream_values import FIRST, NEW, OLD, Delta, Known, Snapshot, Status
 from aggmc_beam.errors import InputError
-from aggmc_beam.moments import Counts
+from aggmc_beam.sums.moments import Counts
 from aggmc_beam.sums.sums import Sums
 from aggmc_beam.sums.track import Track
 

@@ -7,7 +7,7 @@ import numpy.linalg  # noqa: F401 - loads the BLAS that is asked about
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from aggmc_beam.blas import blas_for, one_blas_thread
+from aggmc_beam.fit.blas import blas_for, one_blas_thread
 
 
 def blas():

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from aggmc_beam.errors import InputError
-from aggmc_beam.storage import refusing
+from aggmc_beam.sums.storage import refusing
 
 VERSION = 1
 #: How an array is stored, and what it is read back as.

@@ -10,8 +10,8 @@ from apache_beam import coders
 from aggmc_beam.beam import codec
 from aggmc_beam.records import Record
 from aggmc_beam.result import Estimate
-from aggmc_beam.storage import refusing
 from aggmc_beam.sums.state import AggregationState
+from aggmc_beam.sums.storage import refusing
 
 # 1 to 6 and 8 to 11 were used before, 12 to 14 are those of `stream_coders` and `known`, 15 and 16 of `blocks` and
 # `combine`.

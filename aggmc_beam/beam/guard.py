@@ -11,10 +11,10 @@ import apache_beam as beam
 from aggmc_beam.beam.bounded import REJECTED, counter
 from aggmc_beam.beam.parsing import rejection
 from aggmc_beam.beam.timing import Timing
-from aggmc_beam.durations import instant, iso
 from aggmc_beam.errors import InputError
 from aggmc_beam.local.engine import Plan
 from aggmc_beam.records import Record, as_row
+from aggmc_beam.times import instant, iso
 
 #: Characters of a realization and its group, as they stand in keys of state.
 MAX_NAME = 1000

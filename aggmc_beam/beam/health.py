@@ -16,12 +16,12 @@ from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec, TimerSpec, on_timer
 from apache_beam.utils.timestamp import Timestamp
 
-from aggmc_beam import storage
 from aggmc_beam.beam.files import is_local
 from aggmc_beam.beam.timing import HEALTH_ENDS, SUM_ENDS, Timing, soon
-from aggmc_beam.durations import iso
 from aggmc_beam.ledger import Ledger, check_rejected
 from aggmc_beam.result import Estimate
+from aggmc_beam.sums import storage
+from aggmc_beam.times import iso
 
 HEALTH = "health.json"
 #: Event times outside of these are marks of Beam's own, such as the end of all times.

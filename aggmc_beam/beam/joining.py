@@ -18,7 +18,7 @@ from aggmc_beam.beam.stream_sums import StreamRule
 from aggmc_beam.beam.stream_values import FIRST, NEW, NOBODY, OLD, Delta, pooled
 from aggmc_beam.beam.timing import LAST
 from aggmc_beam.ledger import Ledger
-from aggmc_beam.moments import Counts
+from aggmc_beam.sums.moments import Counts
 
 #: Arrivals that are handed on together.
 TOGETHER = 1000

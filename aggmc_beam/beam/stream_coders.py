@@ -7,12 +7,12 @@ from dataclasses import astuple, replace
 import numpy as np
 from apache_beam import coders
 
-from aggmc_beam import storage
 from aggmc_beam.beam import codec, known
 from aggmc_beam.beam.coders import SmallCoder
 from aggmc_beam.beam.stream_values import NOBODY, Delta, Known, Snapshot, Status
 from aggmc_beam.errors import InputError
-from aggmc_beam.moments import Counts
+from aggmc_beam.sums import storage
+from aggmc_beam.sums.moments import Counts
 from aggmc_beam.sums.run_file import sums_from_arrays, sums_to_arrays
 
 #: Kinds of values; 3, 5, 8 and 9 were used before.

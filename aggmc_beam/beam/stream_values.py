@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from aggmc_beam.moments import Counts
+from aggmc_beam.sums.moments import Counts
 from aggmc_beam.sums.steps import StepSums
 from aggmc_beam.sums.sums import Sums
 from aggmc_beam.sums.track import Track

@@ -10,10 +10,10 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import Timestamp
 
 from aggmc_beam.chain import Window
-from aggmc_beam.durations import microseconds
 from aggmc_beam.errors import InputError
 from aggmc_beam.local.engine import Plan
 from aggmc_beam.records import Clock
+from aggmc_beam.times import microseconds
 
 #: The far end of a pair is at most this many steps after its near end.
 REACH = 2

@@ -10,10 +10,10 @@ import numpy as np
 
 from aggmc_beam.chain import Chain, Cycle, Parametric, Window, as_chain
 from aggmc_beam.config.kinds import Choice, Section, Simple, as_number, integer, key, shown
-from aggmc_beam.durations import instant, microseconds
 from aggmc_beam.errors import InputError, nearest
 from aggmc_beam.noise import Noise, noise_from_dict
 from aggmc_beam.noise.description import _MODELS
+from aggmc_beam.times import instant, microseconds
 
 
 @dataclass(frozen=True)

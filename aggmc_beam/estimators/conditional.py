@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from aggmc_beam.latent import Latent
-from aggmc_beam.spread import scattered
-from aggmc_beam.stepwise import StepSums
+from aggmc_beam.estimators.latent import Latent
+from aggmc_beam.estimators.spread import scattered
+from aggmc_beam.estimators.stepwise import StepSums
 
 #: Replicates from which their scatter is used at all.
 FEW_GROUPS = 5

@@ -6,8 +6,8 @@ import numpy as np
 
 from aggmc_beam.estimators.constraints import Rules
 from aggmc_beam.estimators.gmm import Lag0, Problem, _mean_precision
+from aggmc_beam.estimators.latent import Latent
 from aggmc_beam.estimators.spectrum import FREQUENCIES, Spectrum
-from aggmc_beam.latent import Latent
 
 
 def gmm_error(x: Latent, P: np.ndarray, lag0: Lag0, rules: Rules | None = None) -> np.ndarray:

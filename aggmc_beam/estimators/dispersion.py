@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from aggmc_beam.estimators.latent import Latent
 from aggmc_beam.estimators.shrinkage import positive_shares
-from aggmc_beam.latent import Latent
-from aggmc_beam.spread import scattered
-from aggmc_beam.stepwise import StepSums
+from aggmc_beam.estimators.spread import scattered
+from aggmc_beam.estimators.stepwise import StepSums
 
 #: A factor nearer to 1 than this changes nothing worth the change, however sure it is.
 NEGLIGIBLE = 0.03

@@ -22,7 +22,7 @@ from aggmc_beam.estimators.constraints import Rules
 from aggmc_beam.estimators.gmm import Space, impossible
 from aggmc_beam.estimators.quadratic import ColumnQuadratic, nonnegative_qp
 from aggmc_beam.estimators.spectrum import positive_part
-from aggmc_beam.stepwise import StepSums
+from aggmc_beam.estimators.stepwise import StepSums
 
 ITERATIONS = 3
 #: Shares of the noise at lag 0 that the control variate may be damped by; 0 is corrected cls.

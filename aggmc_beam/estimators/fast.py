@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from aggmc_beam.estimators.constraints import Rules
+from aggmc_beam.estimators.latent import Latent
 from aggmc_beam.estimators.shrinkage import lag0_scale, positive_shares, prior, without_totals
 from aggmc_beam.estimators.transport import transport
-from aggmc_beam.latent import Latent
 
 
 def fast(x: Latent, rules: Rules | None = None) -> np.ndarray:

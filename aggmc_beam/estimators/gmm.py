@@ -20,6 +20,7 @@ import numpy as np
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimators.constraints import Rules
 from aggmc_beam.estimators.fast import fast
+from aggmc_beam.estimators.latent import Latent
 from aggmc_beam.estimators.quadratic import nonnegative_qp
 from aggmc_beam.estimators.shrinkage import positive_shares, prior, without_totals
 from aggmc_beam.estimators.spectrum import (
@@ -30,7 +31,6 @@ from aggmc_beam.estimators.spectrum import (
     inner,
     positive_part,
 )
-from aggmc_beam.latent import Latent
 
 #: What is assumed of the noise at lag 0: nothing, that states are independent, or its covariance.
 Lag0 = Literal["any", "diagonal", "known"]

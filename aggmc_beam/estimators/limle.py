@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from aggmc_beam.errors import InputError
-from aggmc_beam.latent import Latent
+from aggmc_beam.estimators.latent import Latent
 
 #: By this many steps the marginals have long converged; later steps are lumped into the last.
 HORIZON = 400

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from aggmc_beam.estimators.gmm import Lag0, noise_at_lag0, varying_basis
+from aggmc_beam.estimators.latent import Latent
 from aggmc_beam.estimators.shrinkage import positive_shares
 from aggmc_beam.estimators.spectrum import Spectrum, conjugate_gradients, inner
-from aggmc_beam.latent import Latent
 
 #: The test rejects far out only: weights are approximate, and a mild violation does little harm.
 LEVEL, MARGIN = 0.999, 1.1

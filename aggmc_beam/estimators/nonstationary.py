@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from aggmc_beam.errors import InputError
-from aggmc_beam.estimators.paper import divide_rows, mom, pairwise
+from aggmc_beam.estimators.inference import leave_each_out
+from aggmc_beam.estimators.latent import Latent, Undo
+from aggmc_beam.estimators.moment_methods import divide_rows, mom, pairwise
 from aggmc_beam.estimators.simplex import project_rows
-from aggmc_beam.inference import leave_each_out
-from aggmc_beam.latent import Latent, Undo
-from aggmc_beam.moments import Moments
+from aggmc_beam.sums.moments import Moments
 
 
 def average(steps: Sequence[Latent]) -> np.ndarray:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aggmc_beam.latent import Trajectory
+from aggmc_beam.estimators.latent import Trajectory
 
 #: Periods that are looked for in any data: hours of a day, months of a year, days of a week.
 USUAL = (24, 12, 7)

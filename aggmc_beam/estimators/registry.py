@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from aggmc_beam.errors import InputError, nearest
-from aggmc_beam.estimators.choice import View, stationary_choice
+from aggmc_beam.estimators.auto import View, stationary_choice
 from aggmc_beam.estimators.constraints import Rules
 from aggmc_beam.estimators.fast import fast
+from aggmc_beam.estimators.latent import Latent
 from aggmc_beam.estimators.limle import limle
-from aggmc_beam.estimators.paper import cls, corrected_cls, mom, naive
+from aggmc_beam.estimators.moment_methods import cls, corrected_cls, mom, naive
 from aggmc_beam.estimators.simplex import project_rows
-from aggmc_beam.latent import Latent
 
 
 def simplex(x: Latent, rules: Rules | None = None) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from aggmc_beam.estimators.constraints import Rules
-from aggmc_beam.latent import Latent
+from aggmc_beam.estimators.latent import Latent
 
 
 def positive_shares(mu: np.ndarray, individuals: float) -> np.ndarray:

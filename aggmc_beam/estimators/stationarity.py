@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from aggmc_beam.estimators.latent import Latent
 from aggmc_beam.estimators.shrinkage import positive_shares
 from aggmc_beam.estimators.spectrum import deviation
-from aggmc_beam.latent import Latent
-from aggmc_beam.moments import CoMoment, Moments
-from aggmc_beam.stepwise import StepSums
+from aggmc_beam.estimators.stepwise import StepSums
+from aggmc_beam.sums.moments import CoMoment, Moments
 from aggmc_beam.sums.steps import RECORDS, SHIFT, Profile
 
 LEVEL = 0.01

@@ -12,8 +12,8 @@ import numpy as np
 
 from aggmc_beam.config import Config
 from aggmc_beam.errors import InputError
-from aggmc_beam.estimate_groups import estimate_groups
-from aggmc_beam.fitting import Settings
+from aggmc_beam.fit.fit import Settings
+from aggmc_beam.fit.groups import estimate_groups
 from aggmc_beam.ledger import Ledger, Unbalanced, check_rejected
 from aggmc_beam.local.blocks import Block, BlockReader, RowCounts
 from aggmc_beam.local.explain import Rejection, explain

@@ -14,7 +14,7 @@ from aggmc_beam.local.sources import Source, reading
 from aggmc_beam.local.text import Unreadable
 from aggmc_beam.local.tidy import reason_of
 from aggmc_beam.records import Schema
-from aggmc_beam.redact import redacted
+from aggmc_beam.text import redacted
 
 CONFLICT = "its realization and time were met before, with other counts; the first record was kept"
 UNKNOWN = "it cannot be read as a record"

@@ -16,9 +16,9 @@ from typing import Any, Protocol
 
 from aggmc_beam.config import Config
 from aggmc_beam.errors import InputError
-from aggmc_beam.redact import redacted
 from aggmc_beam.result import Estimate
 from aggmc_beam.sums.run_file import FILE_NAME
+from aggmc_beam.text import redacted
 
 try:
     import fcntl

@@ -10,13 +10,13 @@ import polars as pl
 
 from aggmc_beam.chain import Cycle
 from aggmc_beam.config import Config, Simulate
-from aggmc_beam.durations import instant, iso
 from aggmc_beam.errors import InputError
 from aggmc_beam.local.schema import COUNT_COLUMN, STATE_COLUMN, clock
 from aggmc_beam.local.sources import FORMATS
 from aggmc_beam.result import Estimate
 from aggmc_beam.simulation import random_chain, simulate
-from aggmc_beam.spreadsheet import check_cells
+from aggmc_beam.text import check_cells
+from aggmc_beam.times import instant, iso
 
 #: Simulated time stamps begin here unless the config names an origin.
 BEGIN = "2026-01-01T00:00:00Z"

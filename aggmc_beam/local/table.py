@@ -12,7 +12,7 @@ import polars as pl
 
 from aggmc_beam.config import FROM_DATA, Columns, Config, Input, Uncertainty
 from aggmc_beam.errors import InputError, nearest
-from aggmc_beam.fitting import Settings
+from aggmc_beam.fit.fit import Settings
 from aggmc_beam.local.engine import Plan, run_plan
 from aggmc_beam.local.schema import find_schema
 from aggmc_beam.local.sources import Source, open_files, open_frame

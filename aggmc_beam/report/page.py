@@ -21,7 +21,7 @@ from aggmc_beam.report.payload import payload
 from aggmc_beam.report.plot import most_changing
 from aggmc_beam.report.svg import need_matplotlib
 from aggmc_beam.report.words import Finding, findings, in_short
-from aggmc_beam.storage import write_atomically
+from aggmc_beam.sums.storage import write_atomically
 
 _TONES = {"act": "▲ act", "look": "● look", "fine": "✓ fine"}
 _ALONG = {"cell": "over {word}s", "refresh": "over refreshes", "group": "over groups"}

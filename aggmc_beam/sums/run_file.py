@@ -12,19 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from aggmc_beam import storage
 from aggmc_beam.config.special import ChainKind, chain_to_plain
-from aggmc_beam.durations import microseconds
 from aggmc_beam.errors import InputError
-from aggmc_beam.moments import Counts
 from aggmc_beam.noise import noise_from_dict
 from aggmc_beam.records import MAX_COUNT, Clock
+from aggmc_beam.sums import storage
 from aggmc_beam.sums.jackknife import Replicates
+from aggmc_beam.sums.moments import Counts
 from aggmc_beam.sums.records import realization_numbers
 from aggmc_beam.sums.state import ONE, POPULATIONS, AggregationState, SumSpec
 from aggmc_beam.sums.steps import StepSums
 from aggmc_beam.sums.sums import Sums
 from aggmc_beam.sums.tracks import Tracks
+from aggmc_beam.times import microseconds
 
 #: What a header says of the file of a state, and of one of bare sums.
 RUN, SUMS = "run", "sums"

@@ -16,12 +16,12 @@ import numpy as np
 from aggmc_beam.chain import Chain
 from aggmc_beam.config.special import chain_to_plain
 from aggmc_beam.errors import InputError
-from aggmc_beam.moments import Counts
 from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.noise.undo import undo_noise
 from aggmc_beam.records import Clock
 from aggmc_beam.sums.jackknife import Extent, Replicates
 from aggmc_beam.sums.kernel import find_pairs
+from aggmc_beam.sums.moments import Counts
 from aggmc_beam.sums.records import Group, Records, extents_of, realization_numbers
 from aggmc_beam.sums.sums import Sums, add_sums
 from aggmc_beam.sums.tracks import Taken, Tracks

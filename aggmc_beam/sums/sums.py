@@ -16,10 +16,10 @@ import numpy as np
 
 from aggmc_beam.chain import Chain, Stationary
 from aggmc_beam.errors import InputError
-from aggmc_beam.moments import CoMoment, Counts, Moments
 from aggmc_beam.sums.centred import Centred
 from aggmc_beam.sums.jackknife import Extent, Replicates
 from aggmc_beam.sums.kernel import LabelSums, Pairs, find_pairs, sum_records
+from aggmc_beam.sums.moments import CoMoment, Counts, Moments
 from aggmc_beam.sums.steps import Profile, StepSums, add_steps, sum_steps
 
 Cell = int
@@ -271,14 +271,14 @@ class Sums:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to a file that `load` and `am.estimate` read."""
-        from aggmc_beam import storage
+        from aggmc_beam.sums import storage
 
         storage.write_atomically(path, self.to_bytes())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Sums:
         """Read what `save` wrote; a damaged or foreign file is an `InputError`."""
-        from aggmc_beam import storage
+        from aggmc_beam.sums import storage
 
         return cls.from_bytes(storage.read_bytes(path), os.fspath(path))
 

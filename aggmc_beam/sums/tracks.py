@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from aggmc_beam import storage
 from aggmc_beam.errors import InputError
+from aggmc_beam.sums import storage
 
 #: Free places between realizations, so that no record is the neighbour of another realization's.
 _MARGIN = 4

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from aggmc_beam.errors import InputError
-from aggmc_beam.observations import check_states
+from aggmc_beam.fit.observations import check_states
 from aggmc_beam.progress import Progress
 from aggmc_beam.uses.ecological import posterior
 from aggmc_beam.uses.margins import fit_margins

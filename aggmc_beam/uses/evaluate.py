@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from aggmc_beam.errors import InputError
-from aggmc_beam.observations import check_counts
+from aggmc_beam.fit.observations import check_counts
 from aggmc_beam.uses.forecast import LEAST, Tracked, calibrate, paths
 from aggmc_beam.uses.transitions import Transitions
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from aggmc_beam.errors import InputError
+from aggmc_beam.fit.observations import check_counts
 from aggmc_beam.noise import Exact
-from aggmc_beam.observations import check_counts
 from aggmc_beam.uses.activity import Activity, activity
 from aggmc_beam.uses.bands import count_bands
 from aggmc_beam.uses.latent_counts import LatentCounts, smooth

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from aggmc_beam.errors import InputError
-from aggmc_beam.inference import student_quantile
+from aggmc_beam.estimators.inference import student_quantile
 from aggmc_beam.result import Estimate
 from aggmc_beam.simulation import stationary_distribution
 from aggmc_beam.uses.transitions import known_errors

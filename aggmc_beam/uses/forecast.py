@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from aggmc_beam.errors import InputError
+from aggmc_beam.fit.observations import check_counts
 from aggmc_beam.noise import Exact
-from aggmc_beam.observations import check_counts
 from aggmc_beam.uses.latent_counts import run_filter, unmixed
 from aggmc_beam.uses.transitions import Transitions, chance, noise_at
 
@@ -300,7 +300,7 @@ def _fit(
 def bands(
     mean: np.ndarray, variance: np.ndarray, degrees: float, level: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    from aggmc_beam.inference import student_quantile
+    from aggmc_beam.estimators.inference import student_quantile
 
     half = student_quantile(level, max(int(degrees), 1)) * np.sqrt(variance)
     return np.maximum(mean - half, np.minimum(mean, 0.0)), mean + half

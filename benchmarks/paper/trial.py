@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from aggmc_beam.celldata import Data
 from aggmc_beam.estimators.registry import FREE
 from aggmc_beam.estimators.simplex import project_rows
-from aggmc_beam.fitting import Fit, Settings
+from aggmc_beam.fit.cell import CellFit
+from aggmc_beam.fit.fit import Fit, Settings
 from aggmc_beam.noise import Exact, Noise, noise_from_dict
 from aggmc_beam.simulation import random_chain, simulate, stationary_distribution
 from aggmc_beam.sums.sums import Sums
@@ -85,7 +85,7 @@ def estimates(y: np.ndarray, noise: Noise, N: int, names: Sequence[str]) -> dict
     sums = Sums.of(y)
     fit = Fit(sums, Settings(noise, float(N)))
     profiles: dict[int, Any] = dict(sums.profiles)
-    data = Data(fit, sums.by_replicate(sums.cells), profiles)
+    data = CellFit(fit, sums.by_replicate(sums.cells), profiles)
     x = data.x.restricted(data.seen.anywhere)
     found = {name: data.seen.embed(FREE[name](x)) if name in FREE else data.point().P for name in names}
     return {name: np.where(np.isnan(P).any(1, keepdims=True), data.x.mu, P) for name, P in found.items()}

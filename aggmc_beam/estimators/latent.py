@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from aggmc_beam.errors import InputError
-from aggmc_beam.moments import CoMoment, Moments
 from aggmc_beam.noise import Noise
+from aggmc_beam.sums.moments import CoMoment, Moments
 from aggmc_beam.sums.steps import Profile
 
 

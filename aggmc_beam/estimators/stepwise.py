@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from aggmc_beam.estimators.paper import divide_rows
-from aggmc_beam.moments import Moments
+from aggmc_beam.estimators.moment_methods import divide_rows
 from aggmc_beam.noise import Noise
+from aggmc_beam.sums.moments import Moments
 from aggmc_beam.sums.steps import LEFT1, LEFT2, RIGHT1, RIGHT2, Profile, add_profiles
 
 

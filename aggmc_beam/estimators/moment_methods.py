@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from aggmc_beam.errors import InputError
-from aggmc_beam.latent import Latent
-from aggmc_beam.moments import outer
+from aggmc_beam.estimators.latent import Latent
+from aggmc_beam.sums.moments import outer
 
 #: Directions of the Gram matrix below this part of the largest carry no information.
 RANK_TOLERANCE = 1e-12

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aggmc_beam.inference import student_quantile
-from aggmc_beam.latent import Latent
+from aggmc_beam.estimators.inference import student_quantile
+from aggmc_beam.estimators.latent import Latent
+from aggmc_beam.estimators.spread import scattered
+from aggmc_beam.fit.resolve import Resolved
 from aggmc_beam.noise import Exact
-from aggmc_beam.resolve import Resolved
-from aggmc_beam.spread import scattered
 
 #: Chance of a false alarm of each check.
 LEVEL = 0.003

@@ -27,12 +27,12 @@ from aggmc_beam.estimators.ground import (
     independent,
     untested,
 )
+from aggmc_beam.estimators.inference import jackknife, student_quantile
+from aggmc_beam.estimators.latent import Latent
 from aggmc_beam.estimators.noise_test import NoiseTest, noise_test
 from aggmc_beam.estimators.shrinkage import positive_shares
 from aggmc_beam.estimators.stationarity import DriftAlarm
-from aggmc_beam.inference import jackknife, student_quantile
-from aggmc_beam.latent import Latent
-from aggmc_beam.stepwise import StepSums, step_mom, step_mom_without_each
+from aggmc_beam.estimators.stepwise import StepSums, step_mom, step_mom_without_each
 
 #: gmm keeps S^4 numbers; without an assumption on lag 0 it gains nothing over fast beyond 30 states.
 MANY_STATES, MANY_STATES_ANY = 60, 30

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from aggmc_beam.errors import InputError
-from aggmc_beam.moments import Moments
+from aggmc_beam.fit.population import binomial_from_summary, exact_population, sigma_from_totals
 from aggmc_beam.noise import Binomial, Exact, Laplace, Noise, Panel
-from aggmc_beam.population import binomial_from_summary, exact_population, sigma_from_totals
+from aggmc_beam.sums.moments import Moments
 
 
 @dataclass(frozen=True)

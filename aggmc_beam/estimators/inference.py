@@ -13,7 +13,7 @@ from functools import cache, cached_property
 import numpy as np
 
 from aggmc_beam.errors import InputError
-from aggmc_beam.moments import (
+from aggmc_beam.sums.moments import (
     PARTS,
     CoMoment,
     Counts,

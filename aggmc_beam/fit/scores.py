@@ -9,7 +9,7 @@ import numpy as np
 
 from aggmc_beam.estimators.conditional import PairSums, Step
 from aggmc_beam.estimators.simplex import project_rows
-from aggmc_beam.spread import scattered
+from aggmc_beam.estimators.spread import scattered
 
 #: Parts that are predicted from the others in turn.
 FOLDS = 10

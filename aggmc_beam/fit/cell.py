@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aggmc_beam.errors import InputError
-from aggmc_beam.estimators.choice import (
+from aggmc_beam.estimators.auto import (
     FEW_REALIZATIONS,
     MANY_STATES,
     Choice,
@@ -24,19 +24,19 @@ from aggmc_beam.estimators.dispersion import dispersion, in_units, steps_in_unit
 from aggmc_beam.estimators.drift import drift_fit
 from aggmc_beam.estimators.fast import fast
 from aggmc_beam.estimators.ground import INDEPENDENT, Ground, conditional, dispersed, independent, untested
+from aggmc_beam.estimators.inference import jackknife, leave_each_out, leave_one_out
+from aggmc_beam.estimators.latent import Latent
 from aggmc_beam.estimators.periods import Period, find_period
 from aggmc_beam.estimators.registry import SMOOTH, apply
 from aggmc_beam.estimators.stationarity import Trend, drift_alarm
-from aggmc_beam.inference import jackknife, leave_each_out, leave_one_out
-from aggmc_beam.intervals import Parts, Sources, Uncertainty, disagreeing, uncertainty
-from aggmc_beam.latent import Latent
-from aggmc_beam.moments import Moments, add_moments
-from aggmc_beam.scores import held_out, scores_of
-from aggmc_beam.stepwise import StepSums, one_step, step_sums
+from aggmc_beam.estimators.stepwise import StepSums, one_step, step_sums
+from aggmc_beam.fit.intervals import Parts, Sources, Uncertainty, disagreeing, uncertainty
+from aggmc_beam.fit.scores import held_out, scores_of
+from aggmc_beam.sums.moments import Moments, add_moments
 from aggmc_beam.sums.steps import LEFT1, Profile, add_profiles
 
 if TYPE_CHECKING:
-    from aggmc_beam.fitting import Fit
+    from aggmc_beam.fit.fit import Fit
 
 #: Trends that are tried, as degrees of polynomials in time. A line leaves curvature behind, which a
 #: sticky chain explains as well; higher degrees cost next to nothing.
@@ -105,7 +105,7 @@ class Seen:
         return full
 
 
-class Data:
+class CellFit:
     """Moments and profiles of a cell by replicate, under the settings of a fit; `total` if it is known."""
 
     def __init__(
@@ -413,7 +413,7 @@ class Data:
         def without(fold: np.ndarray) -> np.ndarray:
             names = {r for r, out in zip(used, fold, strict=True) if out}
             kept = {r: m for r, m in self.parts.items() if r not in names}
-            return np.asarray(np.nan_to_num(Data(self.fit, kept, self.profiles).point().P[keep]))
+            return np.asarray(np.nan_to_num(CellFit(self.fit, kept, self.profiles).point().P[keep]))
 
         try:
             return scores_of(step.sums, without, REFITS)

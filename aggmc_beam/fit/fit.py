@@ -8,23 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from aggmc_beam.blas import blas_for
-from aggmc_beam.celldata import Data, Point, Seen
 from aggmc_beam.chain import Chain, Parametric, Window, as_chain
-from aggmc_beam.checks import check_totals
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimators import nonstationary
 from aggmc_beam.estimators.constraints import Constraints
+from aggmc_beam.estimators.inference import jackknife, jackknife_cells, student_quantile
+from aggmc_beam.estimators.latent import Latent, Undo, closed, latent
 from aggmc_beam.estimators.registry import SMOOTH, check_estimator
 from aggmc_beam.estimators.simplex import project_rows
-from aggmc_beam.inference import jackknife, jackknife_cells, student_quantile
-from aggmc_beam.intervals import Parts, Uncertainty
-from aggmc_beam.latent import Latent, Undo, closed, latent
-from aggmc_beam.moments import Moments, add_moments
+from aggmc_beam.fit.blas import blas_for
+from aggmc_beam.fit.cell import CellFit, Point, Seen
+from aggmc_beam.fit.checks import check_totals
+from aggmc_beam.fit.intervals import Parts, Uncertainty
+from aggmc_beam.fit.resolve import resolve
 from aggmc_beam.noise import Exact, Noise
-from aggmc_beam.resolve import resolve
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.simulation import stationary_distribution
+from aggmc_beam.sums.moments import Moments, add_moments
 from aggmc_beam.sums.steps import Profile
 from aggmc_beam.sums.sums import Sums
 
@@ -124,7 +124,7 @@ class Fit:
     def cell(self, members: list[int], cell: int | None, errors: bool = True) -> Estimate:
         """The estimate of the pooled cells `members`, which is to be called `cell`."""
         total = self.sums.total if members == self.sums.cells else None
-        data = Data(self, self.sums.by_replicate(members), self._profiles(cell), total)
+        data = CellFit(self, self.sums.by_replicate(members), self._profiles(cell), total)
         point = data.point()
         found, share_error = (
             Uncertainty(Parts.of_sampling(np.full((self.S, self.S), np.nan))),
@@ -153,7 +153,7 @@ class Fit:
         P = centre if self.settings.estimator in SMOOTH else project_rows(centre, fixed)
         error = Uncertainty(Parts.of_sampling(self._pooled_error(parts, centre, seen)))
         unknown = np.full(self.S, np.nan)
-        whole = Data(self, self.sums.by_replicate(cells), {})
+        whole = CellFit(self, self.sums.by_replicate(cells), {})
         point = Point(P, "mom pooled over cells")
         pooled = self._assemble(whole, P, error, unknown, point, None, {})
         average = seen.embed(nonstationary.average(self._latents(wholes, seen)))
@@ -200,7 +200,7 @@ class Fit:
         fitted = []
         for cell, item, P, error in zip(cells, items, matrices, errors, strict=True):
             P, error = seen.embed(P), seen.embed(error)
-            data = Data(self, self.sums.by_replicate([cell]), {})
+            data = CellFit(self, self.sums.by_replicate([cell]), {})
             point = Point(P, "parametric", sampling=error)
             found = data.uncertainty(point)
             scores = data.scores(P, found, freedom)
@@ -253,7 +253,7 @@ class Fit:
 
     def _assemble(
         self,
-        data: Data,
+        data: CellFit,
         P: np.ndarray,
         found: Uncertainty,
         share_error: np.ndarray,
@@ -308,7 +308,7 @@ class Fit:
         )
         return replace(estimate, warnings=tuple(self._warnings(estimate, data, found)))
 
-    def _warnings(self, estimate: Estimate, data: Data, found: Uncertainty) -> Iterator[str]:
+    def _warnings(self, estimate: Estimate, data: CellFit, found: Uncertainty) -> Iterator[str]:
         """What a user must read before the estimate."""
         notes = estimate.diagnostics
         if not self.settings.open_population:
@@ -338,7 +338,7 @@ class Fit:
             )
 
     def _row_flags(
-        self, data: Data, P: np.ndarray, share_error: np.ndarray, found: Uncertainty
+        self, data: CellFit, P: np.ndarray, share_error: np.ndarray, found: Uncertainty
     ) -> list[dict[str, Any]]:
         x, flags = data.x, list[dict[str, Any]]()
         lost = np.zeros(self.S, bool) if found.contradicted is None else found.contradicted

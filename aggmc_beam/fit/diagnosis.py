@@ -9,27 +9,27 @@ from typing import Any
 
 import numpy as np
 
-from aggmc_beam.celldata import Data
 from aggmc_beam.chain import Cycle
-from aggmc_beam.checks import Check, check_totals
 from aggmc_beam.config.special import chain_to_plain
 from aggmc_beam.errors import InputError
-from aggmc_beam.estimate_groups import group_sums
 from aggmc_beam.estimation import array_sums
 from aggmc_beam.estimators.dispersion import step_dispersion
 from aggmc_beam.estimators.fast import fast
+from aggmc_beam.estimators.inference import student_quantile
 from aggmc_beam.estimators.periods import Period
 from aggmc_beam.estimators.stationarity import drift_alarm
-from aggmc_beam.fitting import OPEN, Fit, Settings
-from aggmc_beam.inference import student_quantile
-from aggmc_beam.intervals import Uncertainty
+from aggmc_beam.fit.cell import CellFit
+from aggmc_beam.fit.checks import Check, check_totals
+from aggmc_beam.fit.fit import OPEN, Fit, Settings
+from aggmc_beam.fit.groups import group_sums
+from aggmc_beam.fit.intervals import Uncertainty
+from aggmc_beam.fit.observations import check_counts, check_populations, check_states
 from aggmc_beam.noise import Exact, Noise
-from aggmc_beam.observations import check_counts, check_populations, check_states
 from aggmc_beam.result import _plain
 from aggmc_beam.sums.run_file import load
 from aggmc_beam.sums.state import AggregationState
 from aggmc_beam.sums.sums import Sums
-from aggmc_beam.visible import visible
+from aggmc_beam.text import escape_controls
 
 #: Half width of an interval at which a row counts as told, unless another is asked for.
 PRECISION = 0.05
@@ -160,7 +160,7 @@ def _diagnosis(fit: Fit, precision: float) -> Diagnosis:
     sums = fit.sums
     if sums.total.pairs == 0:
         raise InputError("no two records are one step apart, so there is nothing to learn moves from")
-    data = Data(fit, sums.by_replicate(sums.cells), fit._profiles(None), sums.total)
+    data = CellFit(fit, sums.by_replicate(sums.cells), fit._profiles(None), sums.total)
     point = data.point()
     found, seen = data.uncertainty(point), data.seen
     if data.is_shocked(point, data.scores(point.P, found)):
@@ -203,7 +203,7 @@ def _diagnosis(fit: Fit, precision: float) -> Diagnosis:
     )
 
 
-def _rows(data: Data, found: Uncertainty, by_state: np.ndarray, precision: float) -> list[RowDiagnosis]:
+def _rows(data: CellFit, found: Uncertainty, by_state: np.ndarray, precision: float) -> list[RowDiagnosis]:
     half = student_quantile(data.fit.settings.level, data.groups - 1) * found.parts.error
     lost = np.zeros(data.fit.S, bool) if found.contradicted is None else found.contradicted
     rows = []
@@ -218,7 +218,7 @@ def _rows(data: Data, found: Uncertainty, by_state: np.ndarray, precision: float
     return rows
 
 
-def _composition(data: Data) -> float | None:
+def _composition(data: CellFit) -> float | None:
     """How much more realizations differ in their first shares than draws from one urn would."""
     starts, x = data._starts(), data.x.restricted(data.seen.anywhere)
     if starts is None or x.V is None:
@@ -250,7 +250,7 @@ def _recommended(fit: Fit, checks: Sequence[Check], period: Period | None) -> di
 
 
 def _lines(d: Diagnosis) -> list[str]:
-    lines = [f"Warning: {visible(w)}" for w in d.warnings]
+    lines = [f"Warning: {escape_controls(w)}" for w in d.warnings]
     lines.append(
         f"{d.records:,} records of {d.realizations:,} realizations, {len(d.states)} states, population "
         f"{d.population:,.6g}; {d.rank} of {d.directions} directions of the counts carry signal."
@@ -277,13 +277,13 @@ def _lines(d: Diagnosis) -> list[str]:
     if wrong:
         lines.append(f"Parts of the data contradict each other (above 1): {', '.join(wrong)}.")
     lines.append(f"Rows, for intervals of ± {d.precision:g}:")
-    width = max(len(visible(row.state)) for row in d.rows)
+    width = max(len(escape_controls(row.state)) for row in d.rows)
     for row in d.rows:
         need = "enough data" if row.times <= 1 else f"{row.times:,.3g} times as much data needed"
         need = "more data of this kind do not help" if np.isinf(row.times) else need
         spread = "" if np.isnan(row.dispersion) else f", varies {row.dispersion:.3g} times"
         lines.append(
-            f"  {visible(row.state):<{width}}  {row.verdict:<14} ± {row.half_width:.3f}, share "
+            f"  {escape_controls(row.state):<{width}}  {row.verdict:<14} ± {row.half_width:.3f}, share "
             f"{row.share:.3f}{spread}, {need}"
         )
     return [*lines, "Recommended settings:", *(f"  {line}" for line in d.yaml().splitlines())]

@@ -10,9 +10,9 @@ import numpy as np
 from aggmc_beam.chain import as_chain
 from aggmc_beam.config.special import chain_to_plain
 from aggmc_beam.errors import InputError
-from aggmc_beam.fitting import Settings, estimate_sums
+from aggmc_beam.fit.fit import Settings, estimate_sums
+from aggmc_beam.fit.resolve import Mapped
 from aggmc_beam.noise import Exact
-from aggmc_beam.resolve import Mapped
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.sums.records import Group
 from aggmc_beam.sums.state import AggregationState

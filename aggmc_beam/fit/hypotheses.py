@@ -22,17 +22,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from aggmc_beam.errors import InputError
-from aggmc_beam.estimate_groups import group_sums
 from aggmc_beam.estimation import array_sums
-from aggmc_beam.estimators.paper import corrected_cls, mom
-from aggmc_beam.fitting import RARE, Settings
-from aggmc_beam.inference import jackknife, leave_one_out
-from aggmc_beam.latent import Latent, Trajectory, latent
-from aggmc_beam.moments import Moments
+from aggmc_beam.estimators.inference import jackknife, leave_one_out
+from aggmc_beam.estimators.latent import Latent, Trajectory, latent
+from aggmc_beam.estimators.moment_methods import corrected_cls, mom
+from aggmc_beam.estimators.spread import Spread, box_test, hotelling_test, jackknife_spread
+from aggmc_beam.fit.fit import RARE, Settings
+from aggmc_beam.fit.groups import group_sums
+from aggmc_beam.fit.observations import check_counts, check_populations
+from aggmc_beam.fit.resolve import Resolved, resolve
 from aggmc_beam.noise import Exact, Noise
-from aggmc_beam.observations import check_counts, check_populations
-from aggmc_beam.resolve import Resolved, resolve
-from aggmc_beam.spread import Spread, box_test, hotelling_test, jackknife_spread
+from aggmc_beam.sums.moments import Moments
 from aggmc_beam.sums.run_file import load
 from aggmc_beam.sums.state import AggregationState
 from aggmc_beam.sums.steps import Profile

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from aggmc_beam.estimators.conditional import FEW_GROUPS, PairSums, Step
-from aggmc_beam.inference import student_quantile
-from aggmc_beam.spread import Spread, excess, scattered
+from aggmc_beam.estimators.inference import student_quantile
+from aggmc_beam.estimators.spread import Spread, excess, scattered
 
 #: Chance that one of the tests of a contradiction rejects where there is none.
 LEVEL = 0.01

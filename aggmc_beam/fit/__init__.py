@@ -1,0 +1,1 @@
+"""From sums to estimates: pure mathematics, the same for every engine."""
