@@ -16,11 +16,12 @@ from aggmc_beam.config.reader import read_yaml
 from aggmc_beam.config.special import NoiseKind
 from aggmc_beam.errors import InputError
 from aggmc_beam.fit.fit import Settings
-from aggmc_beam.fit.groups import group_sums
+from aggmc_beam.fit.groups import estimate_state, group_sums, listed
 from aggmc_beam.ledger import Ledger
 from aggmc_beam.local import check as checking
 from aggmc_beam.local import output, simulated
-from aggmc_beam.local.engine import Plan, Summing, check_local, estimate_state, listed, no_progress, run_plan
+from aggmc_beam.local.engine import Summing, no_progress, run_plan
+from aggmc_beam.local.plan import Plan, check_local
 from aggmc_beam.logs import LOGGER
 from aggmc_beam.noise import Noise, noise_from_dict
 from aggmc_beam.noise.description import _MODELS

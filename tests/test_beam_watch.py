@@ -16,7 +16,7 @@ from aggmc_beam.beam.run import pipeline_options
 from aggmc_beam.beam.watch import ReadRecords
 from aggmc_beam.config import read_config
 from aggmc_beam.errors import InputError
-from aggmc_beam.local.engine import Plan
+from aggmc_beam.local.plan import Plan
 
 
 def watched(path, **more):

@@ -17,7 +17,7 @@ from aggmc_beam.beam.plan import make_plan
 from aggmc_beam.config.special import chain_to_plain
 from aggmc_beam.errors import InputError
 from aggmc_beam.ledger import check_rejected
-from aggmc_beam.local.engine import Plan
+from aggmc_beam.local.plan import Plan
 from aggmc_beam.noise import Noise
 from aggmc_beam.sums.records import Records, joined_records
 from aggmc_beam.sums.state import AggregationState, SumSpec

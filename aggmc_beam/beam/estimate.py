@@ -14,8 +14,7 @@ from apache_beam.transforms.window import IntervalWindow
 from aggmc_beam.beam.coders import StateCoder
 from aggmc_beam.errors import InputError
 from aggmc_beam.fit.fit import Settings
-from aggmc_beam.fit.groups import estimate_groups
-from aggmc_beam.local.engine import labelled
+from aggmc_beam.fit.groups import estimate_groups, labelled
 from aggmc_beam.noise import Noise
 from aggmc_beam.result import Estimate as Found
 from aggmc_beam.result import Estimates

@@ -20,9 +20,9 @@ from apache_beam.utils.windowed_value import WindowedValue
 from aggmc_beam.beam.blocks import Block, BlockCoder, hash_group, join_blocks, records_of
 from aggmc_beam.beam.estimate import NAMESPACE
 from aggmc_beam.local.blocks import Place
-from aggmc_beam.local.engine import Plan
 from aggmc_beam.local.explain import CONFLICT
 from aggmc_beam.local.longtable import join_rows
+from aggmc_beam.local.plan import Plan
 from aggmc_beam.records import Schema, as_row
 from aggmc_beam.sums.jackknife import FEW_REALIZATIONS, Extent
 from aggmc_beam.sums.records import Group, Records, extents_of

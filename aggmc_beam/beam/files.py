@@ -14,7 +14,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from aggmc_beam.config import Config
 from aggmc_beam.errors import InputError
-from aggmc_beam.local.engine import Plan
+from aggmc_beam.local.plan import Plan
 from aggmc_beam.local.schema import find_schema
 from aggmc_beam.local.sources import Source, open_files
 

@@ -12,7 +12,7 @@ from aggmc_beam.beam.bounded import REJECTED, counter
 from aggmc_beam.beam.parsing import rejection
 from aggmc_beam.beam.timing import Timing
 from aggmc_beam.errors import InputError
-from aggmc_beam.local.engine import Plan
+from aggmc_beam.local.plan import Plan
 from aggmc_beam.records import Record, as_row
 from aggmc_beam.times import instant, iso
 

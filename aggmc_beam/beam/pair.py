@@ -21,8 +21,8 @@ from aggmc_beam.beam.stream_sums import StreamRule
 from aggmc_beam.beam.stream_values import Known
 from aggmc_beam.beam.timing import Timing
 from aggmc_beam.errors import InputError
-from aggmc_beam.local.engine import Plan
 from aggmc_beam.local.explain import CONFLICT
+from aggmc_beam.local.plan import Plan
 from aggmc_beam.noise import Exact
 from aggmc_beam.records import Record, as_row, realization_number
 from aggmc_beam.sums.state import COLUMN, ONE

@@ -39,7 +39,7 @@ from aggmc_beam.beam.gather import Gather
 from aggmc_beam.config import Config
 from aggmc_beam.errors import InputError
 from aggmc_beam.local.blocks import BlockReader, Place, index_names
-from aggmc_beam.local.engine import Plan
+from aggmc_beam.local.plan import Plan
 from aggmc_beam.local.sources import Source, format_of, open_frame
 from aggmc_beam.local.tidy import Tidy, join
 from aggmc_beam.sums.records import Records

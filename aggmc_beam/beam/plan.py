@@ -9,7 +9,7 @@ from aggmc_beam.chain import as_chain
 from aggmc_beam.config import Columns, Config, Input, Uncertainty
 from aggmc_beam.config.model import Stream
 from aggmc_beam.errors import InputError
-from aggmc_beam.local.engine import Plan
+from aggmc_beam.local.plan import Plan
 from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.records import Clock, Schema
 

@@ -20,8 +20,8 @@ from aggmc_beam.beam.stream_values import Snapshot
 from aggmc_beam.beam.timing import POOL_ENDS, soon
 from aggmc_beam.chain import Window
 from aggmc_beam.errors import InputError
-from aggmc_beam.fit.groups import estimate_group
-from aggmc_beam.local.engine import Plan, labelled
+from aggmc_beam.fit.groups import estimate_group, labelled
+from aggmc_beam.local.plan import Plan
 from aggmc_beam.result import Estimate
 from aggmc_beam.sums.state import AggregationState
 from aggmc_beam.sums.tracks import Tracks

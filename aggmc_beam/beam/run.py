@@ -35,8 +35,9 @@ from aggmc_beam.errors import InputError
 from aggmc_beam.ledger import Ledger
 from aggmc_beam.local import output
 from aggmc_beam.local.blocks import Place, RowCounts
-from aggmc_beam.local.engine import Plan, Result
+from aggmc_beam.local.engine import Result
 from aggmc_beam.local.explain import CONFLICT, Rejection, explain
+from aggmc_beam.local.plan import Plan
 from aggmc_beam.local.unchanged import check_unchanged, stamps
 from aggmc_beam.result import Estimate
 from aggmc_beam.sums.records import Group

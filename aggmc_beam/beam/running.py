@@ -27,7 +27,7 @@ from aggmc_beam.beam.stream_sums import StreamRule, without_late
 from aggmc_beam.beam.stream_values import Delta, Snapshot, Status
 from aggmc_beam.beam.timing import SUM_ENDS, Timing, panes, soon
 from aggmc_beam.ledger import Ledger
-from aggmc_beam.local.engine import Plan
+from aggmc_beam.local.plan import Plan
 from aggmc_beam.records import Record, as_row
 
 TOO_LATE = "it came too late: all windows of its step had closed"

@@ -20,7 +20,7 @@ from aggmc_beam.sums.sums import Sums
 
 if TYPE_CHECKING:
     from aggmc_beam.beam.joining import Arrivals
-    from aggmc_beam.local.engine import Plan
+    from aggmc_beam.local.plan import Plan
 
 #: Jackknife groups, unless a config tells. Each has sums of its own, which are kept and handed on at each refresh,
 #: so a stream has fewer than the 50 of a file: with 19 degrees of freedom instead of 49 the error of a standard

@@ -11,7 +11,7 @@ from apache_beam.utils.timestamp import Timestamp
 
 from aggmc_beam.chain import Window
 from aggmc_beam.errors import InputError
-from aggmc_beam.local.engine import Plan
+from aggmc_beam.local.plan import Plan
 from aggmc_beam.records import Clock
 from aggmc_beam.times import microseconds
 

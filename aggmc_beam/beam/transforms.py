@@ -39,8 +39,8 @@ from aggmc_beam.config import Output
 from aggmc_beam.errors import InputError
 from aggmc_beam.ledger import Ledger, check_rejected
 from aggmc_beam.local.blocks import Place, RowCounts
-from aggmc_beam.local.engine import Plan
 from aggmc_beam.local.explain import CONFLICT, explain
+from aggmc_beam.local.plan import Plan
 from aggmc_beam.result import Estimate as Found
 from aggmc_beam.sums.records import Records
 from aggmc_beam.sums.state import AggregationState

@@ -27,7 +27,7 @@ from aggmc_beam.beam.running import RunningSums
 from aggmc_beam.beam.stream_sums import StreamRule
 from aggmc_beam.beam.stream_values import Delta, Snapshot
 from aggmc_beam.beam.timing import Timing
-from aggmc_beam.local.engine import Plan
+from aggmc_beam.local.plan import Plan
 from aggmc_beam.records import Record, Rejected, identity
 from aggmc_beam.result import Estimate
 

@@ -17,8 +17,8 @@ from aggmc_beam.beam.pieces import Piece, read_blocks
 from aggmc_beam.beam.rows import rejection
 from aggmc_beam.errors import InputError
 from aggmc_beam.local.blocks import Place, RowCounts
-from aggmc_beam.local.engine import Plan
 from aggmc_beam.local.explain import explain
+from aggmc_beam.local.plan import Plan
 from aggmc_beam.records import Record
 from aggmc_beam.times import microseconds
 

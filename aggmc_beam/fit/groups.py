@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +13,7 @@ from aggmc_beam.errors import InputError
 from aggmc_beam.fit.fit import Settings, estimate_sums
 from aggmc_beam.fit.resolve import Mapped
 from aggmc_beam.noise import Exact
+from aggmc_beam.records import Clock
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.sums.records import Group
 from aggmc_beam.sums.state import AggregationState
@@ -77,3 +78,45 @@ def _as_shares_of(sums: Sums, N: np.ndarray, of_shares: bool) -> tuple[Sums, boo
     if not of_shares or np.ptp(N) > 0:
         return sums, of_shares
     return sums.as_counts(float(N[0])), False
+
+
+def estimate_state(
+    state: AggregationState, settings: Settings
+) -> tuple[dict[Group, Estimate | Estimates], dict[str, str]]:
+    """Estimates by group, and the groups that have too little data, with the reason."""
+    results: dict[Group, Estimate | Estimates] = {}
+    skipped: dict[str, str] = {}
+    for name, found in estimate_groups(state, settings):
+        if isinstance(found, InputError):
+            if len(state.groups) == 1:
+                raise found
+            skipped[", ".join(name)] = str(found)
+            continue
+        group = dict(zip(state.spec.group_by, name, strict=True)) or None
+        results[name] = labelled(found, group, state.spec.clock)
+    if not results:
+        raise InputError(f"no group has enough data; the first one: {next(iter(skipped.values()))}")
+    return results, skipped
+
+
+def listed(results: Mapping[Group, Estimate | Estimates]) -> list[Estimate]:
+    """All estimates, group by group and cell by cell."""
+    found: list[Estimate] = []
+    for result in results.values():
+        found += [result] if isinstance(result, Estimate) else list(result)
+    return found
+
+
+def labelled(found: Estimate | Estimates, group: dict[str, str] | None, clock: Clock) -> Estimate | Estimates:
+    """With the group, and windows in the user's own times."""
+
+    def label(e: Estimate) -> Estimate:
+        window = e.window
+        if window is not None:
+            window = {name: clock.label(step) for name, step in window.items()}  # type: ignore[misc]
+        return replace(e, group=group, window=window)
+
+    if isinstance(found, Estimate):
+        return label(found)
+    pooled = None if found.pooled is None else label(found.pooled)
+    return replace(found, items=tuple(label(e) for e in found.items), pooled=pooled)

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from aggmc_beam.config.special import chain_to_plain
 from aggmc_beam.errors import InputError
-from aggmc_beam.local.engine import Plan
 from aggmc_beam.local.explain import explain
+from aggmc_beam.local.plan import Plan
 from aggmc_beam.sums.jackknife import REPLICATES
 
 #: Rows that are looked at, and of how many files.

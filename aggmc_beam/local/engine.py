@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from aggmc_beam.config import Config
 from aggmc_beam.errors import InputError
-from aggmc_beam.fit.fit import Settings
-from aggmc_beam.fit.groups import estimate_groups
+from aggmc_beam.fit.groups import estimate_state, listed
 from aggmc_beam.ledger import Ledger, Unbalanced, check_rejected
 from aggmc_beam.local.blocks import Block, BlockReader, RowCounts
 from aggmc_beam.local.explain import Rejection, explain
-from aggmc_beam.local.schema import find_schema
-from aggmc_beam.local.sources import Source, open_files
+from aggmc_beam.local.plan import Plan, size_of
 from aggmc_beam.local.survey import Survey
 from aggmc_beam.local.unchanged import Stamp, check_unchanged, stamps
 from aggmc_beam.logs import LOGGER
-from aggmc_beam.records import Clock, Schema
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.sums.records import Group
-from aggmc_beam.sums.run_file import load_run, save_run
-from aggmc_beam.sums.state import AggregationState, SumSpec
+from aggmc_beam.sums.run_file import save_run
+from aggmc_beam.sums.state import AggregationState
 
 #: Input of at most so many values is held at once: half a gigabyte of floats, an eighth of that as small integers.
 HELD_VALUES = 1 << 26
-#: Bytes of text that a value takes at least, with its separator; and how often smaller it is if compressed.
-VALUE_BYTES, PACKED = 2, 6
 #: Values of a block of larger input: enough for sums to be made at full speed.
 BLOCK_VALUES = 1 << 24
 
@@ -57,63 +51,6 @@ class Result:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the state."""
         save_run(self.state, path)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Where the records are, and how they are read."""
-
-    config: Config
-    sources: list[Source]
-    schema: Schema
-    chosen: Settings | None = None
-    """Settings that no config can express, instead of the config's."""
-
-    @property
-    def settings(self) -> Settings:
-        return self.chosen or settings(self.config)
-
-    @classmethod
-    def open(cls, config: Config) -> Plan:
-        """Open the files of a config, without reading more than it takes to know their columns."""
-        check_local(config)
-        input = config.input
-        sources = open_files(input.patterns, input.format, input.separator)
-        return cls(config, sources, find_schema(config, sources))
-
-    @cached_property
-    def spec(self) -> SumSpec:
-        """All that the sums depend on."""
-        config, schema = self.config, self.schema
-        return SumSpec.plan(
-            schema.states, config.chain, config.noise, config.population, schema.population is not None,
-            self.settings.open_population, schema.clock, schema.group_by, config.uncertainty.replicates,
-            config.uncertainty.block,
-        )  # fmt: skip
-
-    def reader(self) -> BlockReader:
-        return BlockReader(self.sources, self.schema, self.config.input.absent or "zero")
-
-    def state(self) -> AggregationState:
-        """The state to begin with: empty, or that of an earlier run."""
-        resume = self.config.input.resume
-        if resume is None:
-            return AggregationState(self.spec)
-        state = load_run(resume)
-        state.spec.check_joins(self.spec, f"{resume} and this run")
-        state.spec = self.spec
-        return state
-
-
-def check_local(config: Config) -> None:
-    """`InputError` for what only another engine can do."""
-    for name, given in (
-        ("input.pubsub", config.input.pubsub),
-        ("input.watch", config.input.watch),
-        ("stream", config.stream),
-    ):
-        if given is not None:
-            raise InputError(f"{name} needs the Beam engine; the local engine reads files")
 
 
 def run(config: Config, progress: Progress = no_progress) -> Result:
@@ -264,76 +201,6 @@ class Summing:
         used = self.used - (self.records - records)
         counts = self.counts
         return Ledger(counts.read, used, self.duplicate + counts.duplicate, counts.rejected).check()
-
-
-def size_of(plan: Plan) -> int:
-    """About how many values the input has, or more."""
-    found = 0
-    for source in plan.sources:
-        if source.is_text:
-            size = os.path.getsize(source.name)
-            found += size * (PACKED if source.is_compressed else 1) // VALUE_BYTES
-        else:
-            wide = 1 if plan.schema.state is not None else len(plan.schema.states)
-            found += source.height * (wide + len(plan.schema.group_by) + 2)
-    return found
-
-
-def settings(config: Config) -> Settings:
-    """What the estimates of a config assume."""
-    population: float | str = "estimate" if config.population is None else config.population
-    return Settings(
-        config.noise,
-        population,
-        config.estimator,
-        config.chain,
-        config.uncertainty.level,
-        lags=config.lags,
-        constraints=None if config.constraints is None else config.constraints.constraints(),
-        open_population=config.open_population,
-    )
-
-
-def estimate_state(
-    state: AggregationState, settings: Settings
-) -> tuple[dict[Group, Estimate | Estimates], dict[str, str]]:
-    """Estimates by group, and the groups that have too little data, with the reason."""
-    results: dict[Group, Estimate | Estimates] = {}
-    skipped: dict[str, str] = {}
-    for name, found in estimate_groups(state, settings):
-        if isinstance(found, InputError):
-            if len(state.groups) == 1:
-                raise found
-            skipped[", ".join(name)] = str(found)
-            continue
-        group = dict(zip(state.spec.group_by, name, strict=True)) or None
-        results[name] = labelled(found, group, state.spec.clock)
-    if not results:
-        raise InputError(f"no group has enough data; the first one: {next(iter(skipped.values()))}")
-    return results, skipped
-
-
-def listed(results: Mapping[Group, Estimate | Estimates]) -> list[Estimate]:
-    """All estimates, group by group and cell by cell."""
-    found: list[Estimate] = []
-    for result in results.values():
-        found += [result] if isinstance(result, Estimate) else list(result)
-    return found
-
-
-def labelled(found: Estimate | Estimates, group: dict[str, str] | None, clock: Clock) -> Estimate | Estimates:
-    """With the group, and windows in the user's own times."""
-
-    def label(e: Estimate) -> Estimate:
-        window = e.window
-        if window is not None:
-            window = {name: clock.label(step) for name, step in window.items()}  # type: ignore[misc]
-        return replace(e, group=group, window=window)
-
-    if isinstance(found, Estimate):
-        return label(found)
-    pooled = None if found.pooled is None else label(found.pooled)
-    return replace(found, items=tuple(label(e) for e in found.items), pooled=pooled)
 
 
 def _nothing(rows: int, rejections: Iterator[Rejection]) -> str:

@@ -13,7 +13,8 @@ import polars as pl
 from aggmc_beam.config import FROM_DATA, Columns, Config, Input, Uncertainty
 from aggmc_beam.errors import InputError, nearest
 from aggmc_beam.fit.fit import Settings
-from aggmc_beam.local.engine import Plan, run_plan
+from aggmc_beam.local.engine import run_plan
+from aggmc_beam.local.plan import Plan
 from aggmc_beam.local.schema import find_schema
 from aggmc_beam.local.sources import Source, open_files, open_frame
 from aggmc_beam.result import Estimate, Estimates

@@ -23,7 +23,8 @@ _ = am.estimate
 def sums(config: dict[str, Any], save: str | None = None) -> Callable[[], Sums]:
     """Files in, all sums out that estimates with standard errors need, of every label; saved if wanted."""
     from aggmc_beam.config import read_config
-    from aggmc_beam.local.engine import Plan, Summing
+    from aggmc_beam.local.engine import Summing
+    from aggmc_beam.local.plan import Plan
     from aggmc_beam.sums.run_file import save_run
 
     plan = Plan.open(read_config(config))
