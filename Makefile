@@ -30,10 +30,11 @@ run: $(READY)  ## simulate a noisy mobility feed, estimate its transition matrix
 test: $(READY)  ## the tests, with doctests and the README's examples
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not accept and not chaos"
 
-lint: $(READY)  ## ruff and mypy --strict
+lint: $(READY)  ## ruff, mypy --strict, and which layer may import which
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 
 format: $(READY)  ## let ruff rewrite the code
 	$(BIN)/ruff check --fix .

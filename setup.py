@@ -22,7 +22,7 @@ GCP = ["apache-beam[gcp]>=2.77,<2.78"]
 YAML = ["apache-beam[yaml]>=2.77,<2.78"]
 REPORT = ["matplotlib>=3.8,<4"]
 TEST = ["hypothesis>=6.100,<7", "pytest>=8,<10", "pytest-xdist>=3.5,<4"]
-LINT = ["mypy>=1.10,<3", "ruff>=0.6,<1", "types-PyYAML>=6,<7"]
+LINT = ["import-linter>=2.1,<3", "mypy>=1.10,<3", "ruff>=0.6,<1", "types-PyYAML>=6,<7"]
 BUILD = ["setuptools>=68,<83", "wheel>=0.43,<1"]
 
 setup(

@@ -14,14 +14,10 @@ from typing import Any
 
 import aggmc_beam
 from aggmc_beam import logs
-from aggmc_beam.errors import InputError
+from aggmc_beam.errors import InputError, UsageError
 from aggmc_beam.text import say
 
 DONE, FAILED, USAGE = 0, 1, 2
-
-
-class UsageError(InputError):
-    """The command or the config is wrong, rather than the data."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

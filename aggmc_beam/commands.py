@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from aggmc_beam.cli import UsageError
 from aggmc_beam.config import Config, load_config, read_config
 from aggmc_beam.config.reader import read_yaml
 from aggmc_beam.config.special import NoiseKind
-from aggmc_beam.errors import InputError
+from aggmc_beam.errors import InputError, UsageError
 from aggmc_beam.fit.fit import Settings
 from aggmc_beam.fit.groups import estimate_state, group_sums, listed
 from aggmc_beam.ledger import Ledger

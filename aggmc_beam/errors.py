@@ -1,4 +1,4 @@
-"""The one exception that callers need to know, and the hint that its messages give."""
+"""The exception that callers need to know, its kind that commands tell apart, and the hint that its messages give."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ class InputError(ValueError):
     Traceback (most recent call last):
     aggmc_beam.errors.InputError: estimator 'mom2' is not known; did you mean 'mom'?
     """
+
+
+class UsageError(InputError):
+    """The command or the config is wrong, rather than the data."""
 
 
 def nearest(given: Any, valid: Iterable[str]) -> str:
