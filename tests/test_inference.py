@@ -7,7 +7,7 @@ from oracle import assert_same_moments
 import aggmc_beam as am
 from aggmc_beam.estimators.inference import jackknife, leave_one_out, student_quantile
 from aggmc_beam.estimators.registry import SMOOTH
-from aggmc_beam.fit.cell import Data
+from aggmc_beam.fit.cell import CellFit
 from aggmc_beam.fit.fit import Fit, Settings
 from aggmc_beam.sums.moments import CoMoment, add_moments
 
@@ -34,9 +34,9 @@ def test_the_errors_of_mom_need_no_products_but_those_of_lag_1():
     digest = am.Sums.of(y)
     parts = dict(enumerate(digest.parts.values()))
     fit = Fit(digest, Settings(NOISE, 100.0, "mom"))
-    whole = Data(fit, parts, {})
+    whole = CellFit(fit, parts, {})
     bare = {r: replace(m, lag2=Unwanted(*vars(m.lag2).values())) for r, m in parts.items()}
-    found = Data(fit, bare, {}, whole.total).jackknifed("mom")
+    found = CellFit(fit, bare, {}, whole.total).jackknifed("mom")
     np.testing.assert_array_equal(found, whole.jackknifed("mom"))
 
 

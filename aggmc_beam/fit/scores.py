@@ -13,6 +13,8 @@ from aggmc_beam.estimators.spread import scattered
 
 #: Parts that are predicted from the others in turn.
 FOLDS = 10
+#: Differences of errors below this share of them mean nothing: an estimate next to the identity is not worse than it.
+ROUNDING = 1e-6
 
 
 def held_out(step: Step, P: np.ndarray, freedom: float = 1.0) -> dict[str, Any]:
@@ -51,7 +53,7 @@ def scores_of(sums: PairSums, without: Callable[[np.ndarray], np.ndarray], numbe
     found: dict[str, Any] = dict(zip(("estimate", "identity", "naive"), map(float, total), strict=True))
     gap = losses[:, 0] - losses[:, 1 + int(total[1:].argmin())]
     error = float(np.sqrt((scattered(gap, sums.share) ** 2).sum()))
-    if gap.sum() > 0:
+    if gap.sum() > ROUNDING * np.abs(total).max():
         found["worse"] = float(gap.sum()) / max(error, 1e-300)
     return found
 
