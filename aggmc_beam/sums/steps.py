@@ -8,7 +8,7 @@ and everything is additive.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -27,6 +27,8 @@ _LAG = np.array([0, 1, 1, 2, 2])
 #: How many steps after the left row of a pair each kind of row is.
 SHIFT = np.array([0, 0, 1, 0, 2])
 _LARGEST = 2**53
+#: Rows of step sums that are changed at once.
+CACHED = 1 << 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,24 +201,26 @@ def sum_steps(
             factor[g] = wide
         bins = time // factor[group]
     place = Places.of_rows(group, replicate, bins)
-    rows = np.arange(len(time)) if pairs.new is None else np.flatnonzero(pairs.new)
-    found = [_records(table, place, rows, weight)]
+    rows = None if pairs.new is None else np.flatnonzero(pairs.new)
+    found = []
+    if rows is None or len(rows):
+        found = [_summed(table, place.of if rows is None else place.of[rows], rows, None, RECORDS, weight)]
     for kind, (of, row, sign) in zip((LEFT1, RIGHT1, LEFT2, RIGHT2), _exceptions(pairs, place), strict=True):
         if len(row):
-            found.append(_added(table, of, row, sign, kind, weight))
-    code, number, weights, total = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    if len(found) > 1:
-        order = np.argsort(code, kind="stable")
-        code, number, weights, total = code[order], number[order], weights[order], total[order]
+            found.append(_summed(table, of, row, sign, kind, weight))
+    if not found:
+        return StepSums.zero(table.states)
+    code, number, weights, total = _interleaved(found)
     key = place.key(code)
-    total += weights[:, None] * (table.centre[0] if len(table.centre) == 1 else table.centre[key[:, 0]])
+    _add_centres(total, weights, table.centre, key[:, 0])
     return _without_zeros(StepSums(table.states, key, number, weights, total, width))
 
 
 class Places(NamedTuple):
-    """Integers [n] for (group, replicate, bin) of rows, in their order."""
+    """Integers [n] for (group, replicate, bin) of rows, in their order; `label` [n] is that of the first two."""
 
     of: np.ndarray
+    label: np.ndarray
     low: int
     bins: int
     replicates: int
@@ -229,13 +233,12 @@ class Places(NamedTuple):
             raise InputError(
                 f"times run over {span} steps, too far to be steps of one process; check the time column and its step"
             )
-        at = group * replicates if group.any() else np.zeros(1, np.int64)
-        return cls((at + replicate) * span + (bins - low), low, span, replicates)
+        label = group * replicates + replicate if group.any() else replicate
+        return cls(label * span + (bins - low), label, low, span, replicates)
 
     def moved(self, row: np.ndarray, owner: np.ndarray) -> np.ndarray:
         """The places of rows if they had the group and replicate of their owners."""
-        at, of = self.of[row], self.of[owner]
-        return np.asarray(of - of % self.bins + at % self.bins)
+        return np.asarray(self.of[row] + (self.label[owner] - self.label[row]) * self.bins)
 
     def key(self, code: np.ndarray) -> np.ndarray:
         """[m, 4]: group, replicate, bin and kind of codes place * KINDS + kind."""
@@ -248,52 +251,67 @@ class Places(NamedTuple):
 Part = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
-def _records(table: Centred, places: Places, rows: np.ndarray, weight: np.ndarray | None) -> Part:
-    """Codes, numbers, weights and sums about the centre of the records at each place."""
+def _summed(
+    table: Centred,
+    place: np.ndarray,
+    rows: np.ndarray | None,
+    sign: np.ndarray | None,
+    kind: int,
+    weight: np.ndarray | None,
+) -> Part:
+    """Codes, numbers, weights and sums about the centre of the rows (None: all) at each place, those of `sign` -1
+    being taken off."""
     from scipy.sparse import csc_array  # takes a moment to import
 
-    n, S = len(places.of), table.states
-    place = places.of if len(rows) == n else places.of[rows]
-    size = int(place.max(initial=-1)) + 1
-    if size <= 4 * len(rows) + (1 << 16):
-        number = np.bincount(place, minlength=size)
-        distinct = np.flatnonzero(number)
-        number = number[distinct]
-        if len(distinct) < size:
-            at = np.zeros(size, np.int32 if size < 1 << 31 else np.int64)
-            at[distinct] = np.arange(len(distinct))
-            place = at[place]
+    distinct, place = _ranked(place)
+    met = np.bincount(place, minlength=len(distinct))
+    dtype = table.rows.dtype if table.adds_exactly(int(met.max(initial=0))) else np.dtype(np.float64)
+    values = table.rows[:-1] if rows is None else np.take(table.rows, rows, axis=0)
+    number = met if sign is None else np.bincount(place, sign, len(distinct)).astype(np.int64)
+    if weight is None:
+        heavy = np.ones(len(place), dtype) if sign is None else sign.astype(dtype)
+        weights = number.astype(np.float64)
     else:
-        distinct, place, number = np.unique(place, return_inverse=True, return_counts=True)
-    exact = table.adds_exactly(int(number.max(initial=0)))
-    values = table.rows if exact else table.rows.astype(np.float64)
-    heavy = np.ones(len(rows), values.dtype) if weight is None else weight[rows]
-    # Each row of the table is a column of a sparse matrix, so that rows need no copy.
-    column = np.arange(n + 2) if len(rows) == n else np.searchsorted(rows, np.arange(n + 2))
-    column[-1] = len(rows)
-    column[n] = len(rows)
-    matrix = csc_array((heavy, place, column), shape=(len(distinct), n + 1))
-    total = np.asarray(matrix @ values, np.float64)[:, :S]
-    weights = number.astype(np.float64) if weight is None else np.bincount(place, heavy, len(distinct))
-    return distinct * KINDS, number, weights, total
+        heavy = weight if rows is None else weight[rows]
+        heavy = heavy if sign is None else heavy * sign
+        weights = np.bincount(place, heavy, len(distinct))
+    # Each row is a column of a sparse matrix.
+    matrix = csc_array((heavy, place, np.arange(len(place) + 1)), shape=(len(distinct), len(place)))
+    total = (matrix @ values.astype(dtype, copy=False))[:, : table.states]
+    return distinct * KINDS + kind, number, weights, total
+
+
+def _ranked(place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct places, sorted, and which of them each is."""
+    low = int(place.min())
+    size = int(place.max()) - low + 1
+    if size > 4 * len(place) + (1 << 16):
+        return np.unique(place, return_inverse=True)
+    there = np.zeros(size, bool)
+    there[place - low] = True
+    if there.all():
+        return np.arange(low, low + size), place - low
+    return np.flatnonzero(there) + low, (np.cumsum(there, dtype=np.int32) - 1)[place - low]
 
 
 def _exceptions(pairs: Pairs, place: Places) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """For each kind of ends of pairs (places, rows, signs): what it has more or less than the records do."""
-    n = len(place.of)
-    label = place.of // place.bins
-    new = np.ones(n, bool) if pairs.new is None else pairs.new
+    n, label = len(place.of), place.label
     for follow in (pairs.next1, pairs.next2):
         is_left = follow < n
-        gained, missed = np.flatnonzero(is_left & ~new), np.flatnonzero(new & ~is_left)
+        if pairs.new is None:
+            gained, missed = np.zeros(0, np.int64), np.flatnonzero(~is_left)
+        else:
+            gained, missed = np.flatnonzero(is_left & ~pairs.new), np.flatnonzero(pairs.new & ~is_left)
         yield _both((place.of[gained], gained), (place.of[missed], missed))
         left = np.flatnonzero(is_left)
         right = follow[left]
         own = label[left] == label[right]
-        own &= new[right]
+        if pairs.new is not None:
+            own &= pairs.new[right]
         has_own = np.zeros(n, bool)
-        has_own[right[own]] = True
-        missed = np.flatnonzero(new & ~has_own)
+        has_own[right] = own
+        missed = np.flatnonzero(~has_own if pairs.new is None else pairs.new & ~has_own)
         other = np.flatnonzero(~own)
         yield _both((place.moved(right[other], left[other]), right[other]), (place.of[missed], missed))
 
@@ -305,17 +323,26 @@ def _both(
     return np.concatenate([more[0], less[0]]), np.concatenate([more[1], less[1]]), signs
 
 
-def _added(
-    table: Centred, place: np.ndarray, row: np.ndarray, sign: np.ndarray, kind: int, weight: np.ndarray | None
-) -> Part:
-    """Codes, numbers, weights and sums of some rows at some places."""
-    order = np.argsort(place, kind="stable")
-    place, row, sign = place[order], row[order], sign[order]
-    starts = np.flatnonzero(np.diff(place, prepend=-1))
-    heavy = sign.astype(np.float64) if weight is None else sign * weight[row]
-    values = table.rows[row, : table.states] * heavy[:, None]
-    number, weights, total = (np.add.reduceat(a, starts) for a in (sign, heavy, values))
-    return place[starts] * KINDS + kind, number, weights, total
+def _interleaved(parts: Sequence[Part]) -> Part:
+    """Parts whose codes are sorted and all different, as one that is sorted by code."""
+    code = np.concatenate([part[0] for part in parts])
+    order = np.argsort(code, kind="stable")
+    number, weights = (np.concatenate([part[i] for part in parts])[order] for i in (1, 2))
+    at = np.empty_like(order)
+    at[order] = np.arange(len(order))
+    total = np.empty((len(code), parts[0][3].shape[1]))
+    begin = 0
+    for part in parts:
+        total[at[begin : begin + len(part[0])]] = part[3]
+        begin += len(part[0])
+    return code[order], number, weights, total
+
+
+def _add_centres(total: np.ndarray, weight: np.ndarray, centre: np.ndarray, group: np.ndarray) -> None:
+    """Make sums about centres those of values, in place and while they are in a core's cache."""
+    for begin in range(0, len(total), CACHED):
+        at = slice(begin, begin + CACHED)
+        total[at] += weight[at, None] * (centre if len(centre) == 1 else centre[group[at]])
 
 
 def _distinct(key: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
