@@ -19,7 +19,7 @@ from aggmc_beam.estimators.auto import (
     stationary_choice,
 )
 from aggmc_beam.estimators.conditional import FEW_GROUPS, PairSums, Step
-from aggmc_beam.estimators.curvature import gmm_error
+from aggmc_beam.estimators.curvature import CURVATURE_STATES, gmm_error
 from aggmc_beam.estimators.dispersion import dispersion, in_units, steps_in_units
 from aggmc_beam.estimators.drift import drift_fit
 from aggmc_beam.estimators.fast import fast
@@ -47,8 +47,6 @@ FOLDS = 5
 REFITS = 3
 #: Dispersion of a few series from which they must predict better than identity to tell anything.
 SHOCKED = 3.0
-#: Up to this many states the sampling error of gmm is that of its own curvature, whose cost is that of S^6.
-CURVATURE_STATES = 25
 #: Up to this many states the conditional mean is looked at, whose cost is that of S^4.
 STEP_STATES = 150
 #: Estimators that are fitted anew for few groups only.
@@ -402,7 +400,7 @@ class CellFit:
         )
         if "worse" in found_scores and not self.fit.chain.centred:
             # That would be said aloud, so it is made sure by estimates that are made anew.
-            return found_scores | self._refitted(step)
+            return {name: v for name, v in found_scores.items() if name != "worse"} | self._refitted(step)
         return found_scores
 
     def _refitted(self, step: Step) -> dict[str, Any]:
