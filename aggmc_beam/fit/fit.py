@@ -21,6 +21,7 @@ from aggmc_beam.fit.cell import CellFit, Point, Seen
 from aggmc_beam.fit.checks import Check, check_totals
 from aggmc_beam.fit.intervals import Parts, Uncertainty
 from aggmc_beam.fit.resolve import resolve
+from aggmc_beam.fit.scores import better_baseline
 from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.simulation import stationary_distribution
@@ -32,8 +33,6 @@ from aggmc_beam.sums.sums import Sums
 RARE = 4.0
 #: A row with an interval that reaches so far to each side is not determined.
 OPEN = 0.5
-#: Standard errors by which identity or naive must predict better than an estimate to be told.
-WORSE = 0.25
 
 
 @dataclass(frozen=True)
@@ -307,7 +306,7 @@ class Fit:
             cell=cell,
             window=window,
         )
-        return replace(estimate, warnings=tuple(self._warnings(estimate, checks)))
+        return replace(estimate, warnings=tuple(self._warnings(estimate, data, checks)))
 
     def _checks(self, data: CellFit) -> list[Check]:
         """Those of totals, of which cells of a chain have only the plain ones."""
@@ -316,7 +315,7 @@ class Fit:
         latents = data.latents if data.total is self.sums.total else []
         return list(check_totals(data.x, latents, self.resolved))
 
-    def _warnings(self, estimate: Estimate, checks: Sequence[Check]) -> Iterator[str]:
+    def _warnings(self, estimate: Estimate, data: CellFit, checks: Sequence[Check]) -> Iterator[str]:
         """What a user must read before the estimate."""
         notes = estimate.diagnostics
         yield from (check.sentence for check in checks if not check.passed)
@@ -329,8 +328,10 @@ class Fit:
             if states:
                 yield f"moves from {_listed(states)} {words}; see the notes"
         scores = notes.get("scores", {})
-        if scores.get("worse", 0.0) > WORSE:
-            better = min(("identity", "naive"), key=lambda name: float(scores[name]))
+        mu = np.maximum(data.x.mu, 0.0)
+        P, error = estimate.transition_matrix, estimate.standard_error
+        better = better_baseline(scores, P, error, estimate.baselines, mu)
+        if better is not None:
             words = {"identity": "nobody moves", "naive": "all are like the mean"}[better]
             yield (
                 f'on data left out, "{words}" predicts the next step better than this estimate, with an error '
