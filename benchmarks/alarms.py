@@ -51,9 +51,9 @@ def right_run(seed: int) -> Case:
     return case("right", walk(rng, P, start, T), noise, N, P, rng)
 
 
-def alarms(case: Case) -> list[str]:
+def alarms(run: Case) -> list[str]:
     """The names of all that was raised."""
-    found = am.estimate(case.y, noise=case.noise, population=case.population)
+    found = am.estimate(run.y, noise=run.noise, population=run.population)
     notes = found.diagnostics
     raised = [check["name"] for check in notes["checks"] if not check["passed"]]
     raised += [f"contradiction: {name}" for name, size in notes["interval"]["tests"].items() if size > 1]
@@ -73,9 +73,9 @@ def alarms(case: Case) -> list[str]:
 
 def rates(cases: Iterable[Case]) -> tuple[int, Counter[str]]:
     number, raised = 0, Counter[str]()
-    for case in cases:
+    for one in cases:
         number += 1
-        raised.update(alarms(case))
+        raised.update(alarms(one))
     return number, raised
 
 

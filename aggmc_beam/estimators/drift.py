@@ -240,9 +240,7 @@ class _Search:
         """The curvature as weighed in the last step; neither signs nor sums of rows are allowed for."""
         precision = self._prior()[1]
         share = (1.0, means_weight, 1.0)
-        columns = sum(
-            w * n.matrix / n.noise[:, None, None] for w, n in zip(share, self.normal, strict=True)
-        )
+        columns = sum(w * n.matrix / n.noise[:, None, None] for w, n in zip(share, self.normal, strict=True))
         inverse = np.linalg.inv(columns + np.einsum("ij,ik->jik", precision, self.eye))
         return np.asarray(np.sqrt(np.maximum(np.einsum("jii->ij", inverse), 0.0)))
 

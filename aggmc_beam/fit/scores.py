@@ -61,7 +61,11 @@ def scores_of(sums: PairSums, without: Callable[[np.ndarray], np.ndarray], numbe
 
 
 def better_baseline(
-    scores: Mapping[str, Any], P: np.ndarray, error: np.ndarray, baselines: Mapping[str, np.ndarray], mu: np.ndarray
+    scores: Mapping[str, Any],
+    P: np.ndarray,
+    error: np.ndarray,
+    baselines: Mapping[str, np.ndarray],
+    mu: np.ndarray,
 ) -> str | None:
     """The name of a baseline that predicts better than P, if the scores say so and P itself does not deny it.
 
