@@ -99,7 +99,7 @@ def test_many_states_need_no_array_of_the_fourth_power():
 @pytest.mark.parametrize("noise", [am.Exact(), am.Binomial(0.5), am.Gaussian(3.0)], ids=str)
 def test_one_series_that_begins_unsettled_is_estimated_from_where_it_has_settled(noise):
     P, held = np.array(P_DRIFT), []
-    for seed in range(4):
+    for seed in range(6):
         y, _ = am.simulate(P, population=2000, steps=400, start=[1, 0, 0], noise=noise, seed=seed)
         est = am.estimate(y, noise=noise, population=2000)
         assert est.diagnostics["ground"]["name"] == "independent"
