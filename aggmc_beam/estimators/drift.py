@@ -34,10 +34,11 @@ FEW_GROUPS = 5
 
 @dataclass(frozen=True)
 class DriftFit:
-    """The estimate, the rate of leaving, and how well within and means agree (z, and the weight
-    that means were given)."""
+    """The estimate, its standard `error` [S, S] by the curvature, the rate of leaving, and how well within
+    and means agree (z, and the weight that means were given)."""
 
     P: np.ndarray
+    error: np.ndarray
     leaving: float
     conflict: float
     means_weight: float
@@ -240,7 +241,15 @@ class _Search:
             self.leaving = min(max(rate, 0.002), 1.0)
             self.width = float(np.sqrt(self.leaving**2 + min(1 / total, 1.0)))
             self.P = self._solve(weight)
-        return DriftFit(self.P, self.leaving, float(conflict), weight)
+        return DriftFit(self.P, self._error(weight), self.leaving, float(conflict), weight)
+
+    def _error(self, means_weight: float) -> np.ndarray:
+        """The curvature as weighed in the last step; neither signs nor sums of rows are allowed for."""
+        precision = self._prior()[1]
+        share = (1.0, means_weight, 1.0)
+        columns = sum(w * n.matrix / n.noise[:, None, None] for w, n in zip(share, self.normal, strict=True))
+        inverse = np.linalg.inv(columns + np.einsum("ij,ik->jik", precision, self.eye))
+        return np.asarray(np.sqrt(np.maximum(np.einsum("jii->ij", inverse), 0.0)))
 
     def _step(self, block: int, P: np.ndarray, info: list[float]) -> float:
         """How far a block would go from P towards naive."""

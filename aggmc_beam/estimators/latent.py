@@ -193,6 +193,13 @@ class Latent:
         return float(self._mean.sum()) / self._undo.population
 
     @property
+    def observed_total(self) -> tuple[float, float]:
+        """Mean and standard deviation of the totals as they were observed."""
+        lag0, size = self._moments.lag0, self.individuals / self.records / self._undo.population
+        spread = max(float(lag0.product.sum()), 0.0) / self.records * size
+        return float(lag0.left.sum()) * size, float(np.sqrt(spread))
+
+    @property
     def has_fractions(self) -> bool:
         """Whether some sum of the observed counts is no whole number."""
         lag0 = self._moments.lag0

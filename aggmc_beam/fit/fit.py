@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,10 @@ from aggmc_beam.estimators.registry import SMOOTH, check_estimator
 from aggmc_beam.estimators.simplex import project_rows
 from aggmc_beam.fit.blas import blas_for
 from aggmc_beam.fit.cell import CellFit, Point, Seen
-from aggmc_beam.fit.checks import check_totals
+from aggmc_beam.fit.checks import Check, check_totals
 from aggmc_beam.fit.intervals import Parts, Uncertainty
 from aggmc_beam.fit.resolve import resolve
+from aggmc_beam.fit.scores import better_baseline
 from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.simulation import stationary_distribution
@@ -32,8 +33,6 @@ from aggmc_beam.sums.sums import Sums
 RARE = 4.0
 #: A row with an interval that reaches so far to each side is not determined.
 OPEN = 0.5
-#: Standard errors by which identity or naive must predict better than an estimate to be told.
-WORSE = 0.25
 
 
 @dataclass(frozen=True)
@@ -272,7 +271,7 @@ class Fit:
         window = None
         if isinstance(self.chain, Window) and cell is not None:
             window = {"start": cell, "end": cell + self.chain.size}
-        ground = point.ground
+        ground, checks = point.ground, self._checks(data)
         estimate = Estimate(
             states=self.names,
             transition_matrix=P,
@@ -298,6 +297,7 @@ class Fit:
                     "tests": dict(found.tests),
                     "unknown": int((~np.isfinite(parts.error))[~np.isnan(P)].sum()),
                 },
+                "checks": [asdict(check) for check in checks],
                 "population": resolved.note,
                 "outside": int(((P < 0) | (P > 1)).sum()),
                 "condition": _condition(x.gram),
@@ -306,14 +306,19 @@ class Fit:
             cell=cell,
             window=window,
         )
-        return replace(estimate, warnings=tuple(self._warnings(estimate, data, found)))
+        return replace(estimate, warnings=tuple(self._warnings(estimate, data, checks)))
 
-    def _warnings(self, estimate: Estimate, data: CellFit, found: Uncertainty) -> Iterator[str]:
+    def _checks(self, data: CellFit) -> list[Check]:
+        """Those of totals, of which cells of a chain have only the plain ones."""
+        if self.settings.open_population:
+            return []
+        latents = data.latents if data.total is self.sums.total else []
+        return list(check_totals(data.x, latents, self.resolved))
+
+    def _warnings(self, estimate: Estimate, data: CellFit, checks: Sequence[Check]) -> Iterator[str]:
         """What a user must read before the estimate."""
         notes = estimate.diagnostics
-        if not self.settings.open_population:
-            latents = data.latents if data.total is self.sums.total else []
-            yield from (c.sentence for c in check_totals(data.x, latents, self.resolved) if not c.passed)
+        yield from (check.sentence for check in checks if not check.passed)
         open_rows = [row for row in notes["rows"] if row["flag"] == "not-determined"]
         for contradicted, words in (
             (True, "cannot be told from these counts, which contradict themselves there"),
@@ -323,8 +328,10 @@ class Fit:
             if states:
                 yield f"moves from {_listed(states)} {words}; see the notes"
         scores = notes.get("scores", {})
-        if scores.get("worse", 0.0) > WORSE:
-            better = min(("identity", "naive"), key=lambda name: float(scores[name]))
+        mu = np.maximum(data.x.mu, 0.0)
+        P, error = estimate.transition_matrix, estimate.standard_error
+        better = better_baseline(scores, P, error, estimate.baselines, mu)
+        if better is not None:
             words = {"identity": "nobody moves", "naive": "all are like the mean"}[better]
             yield (
                 f'on data left out, "{words}" predicts the next step better than this estimate, with an error '

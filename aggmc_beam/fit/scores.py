@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,8 @@ from aggmc_beam.estimators.spread import scattered
 
 #: Parts that are predicted from the others in turn.
 FOLDS = 10
+#: Standard errors by which a baseline must predict better to be told, and from which nothing else is asked.
+HARDLY, SURELY = 0.25, 2.0
 #: Differences of errors below this share of them mean nothing: an estimate next to the identity is not worse than it.
 ROUNDING = 1e-6
 
@@ -56,6 +58,32 @@ def scores_of(sums: PairSums, without: Callable[[np.ndarray], np.ndarray], numbe
     if gap.sum() > ROUNDING * np.abs(total).max():
         found["worse"] = float(gap.sum()) / max(error, 1e-300)
     return found
+
+
+def better_baseline(
+    scores: Mapping[str, Any],
+    P: np.ndarray,
+    error: np.ndarray,
+    baselines: Mapping[str, np.ndarray],
+    mu: np.ndarray,
+) -> str | None:
+    """The name of a baseline that predicts better than P, if the scores say so and P itself does not deny it.
+
+    Scores of few data with much noise are rough. What they say of the gap is weighed with what P and its
+    standard `error` [S, S] say: with shares mu the baseline misses by d^2 - v and P by v, where d is how far they
+    are apart and v the variance of P.
+    """
+    sure = float(scores.get("worse", 0.0))
+    if sure <= HARDLY:
+        return None
+    name = min(("identity", "naive"), key=lambda n: float(scores[n]))
+    if sure > SURELY:
+        return name
+    gap, weight = float(scores["estimate"]) - float(scores[name]), mu[:, None]
+    apart, v = np.nan_to_num(P - baselines[name]), np.nan_to_num(error) ** 2
+    gain = float((weight * (apart**2 - 2 * v)).sum())
+    noise = float((weight**2 * (4 * apart**2 * v + 2 * v**2)).sum())
+    return name if gap * noise * sure**2 > gain * gap**2 else None
 
 
 def prediction_loss(gram: np.ndarray, cross: np.ndarray, P: np.ndarray) -> np.ndarray:
