@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.metrics import Metrics
 from apache_beam.utils.windowed_value import WindowedValue
 
 from aggmc_beam.beam.blocks import Block, BlockCoder, hash_group, join_blocks, records_of
-from aggmc_beam.beam.estimate import NAMESPACE
+from aggmc_beam.beam.metrics import counter, distribution
 from aggmc_beam.local.blocks import Place
 from aggmc_beam.local.explain import CONFLICT
 from aggmc_beam.local.longtable import join_rows
@@ -148,8 +147,8 @@ class SumShards(beam.DoFn):  # type: ignore[misc]
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.sizes = Metrics.distribution(NAMESPACE, "state_bytes")
-        self.numbers = Metrics.distribution(NAMESPACE, "records_per_bundle")
+        self.sizes = distribution("state_bytes")
+        self.numbers = distribution("records_per_bundle")
 
     def start_bundle(self) -> None:
         self.held: dict[Any, list[Block]] = {}
@@ -328,10 +327,6 @@ def count_noticed(noticed: Mapping[str, int]) -> None:
     counter("records").inc(noticed.get("used", 0))
     counter("duplicates").inc(noticed.get("duplicate", 0))
     counter("rejected").inc(noticed.get("rejected", 0))
-
-
-def counter(name: str) -> Any:
-    return Metrics.counter(NAMESPACE, name)
 
 
 def add_counts(found: Iterable[Mapping[str, int]]) -> dict[str, int]:

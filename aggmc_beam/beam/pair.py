@@ -12,9 +12,10 @@ from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
 from apache_beam.utils.timestamp import Timestamp
 
-from aggmc_beam.beam.bounded import REJECTED, counter, group_key
-from aggmc_beam.beam.joining import Arrivals, Joining
+from aggmc_beam.beam.exact import REJECTED
+from aggmc_beam.beam.joining import Arrivals, Joining, group_key
 from aggmc_beam.beam.known import narrow
+from aggmc_beam.beam.metrics import counter
 from aggmc_beam.beam.parsing import rejection
 from aggmc_beam.beam.stream_coders import KnownCoder
 from aggmc_beam.beam.stream_sums import StreamRule

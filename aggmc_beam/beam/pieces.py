@@ -30,12 +30,12 @@ from aggmc_beam.beam.exact import (
     SHARDS,
     SumBlocks,
     Summed,
-    counter,
     outputs,
     placed,
 )
 from aggmc_beam.beam.files import File, is_local, opened
 from aggmc_beam.beam.gather import Gather
+from aggmc_beam.beam.metrics import counter
 from aggmc_beam.config import Config
 from aggmc_beam.errors import InputError
 from aggmc_beam.local.blocks import BlockReader, Place, index_names

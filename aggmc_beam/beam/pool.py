@@ -13,7 +13,7 @@ from apache_beam import coders
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
 
-from aggmc_beam.beam.bounded import counter
+from aggmc_beam.beam.metrics import counter
 from aggmc_beam.beam.stream_coders import SnapshotCoder
 from aggmc_beam.beam.stream_sums import StreamRule
 from aggmc_beam.beam.stream_values import Snapshot

@@ -19,8 +19,9 @@ from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
 from apache_beam.utils.timestamp import Timestamp
 
-from aggmc_beam.beam.bounded import REJECTED, counter
+from aggmc_beam.beam.exact import REJECTED
 from aggmc_beam.beam.health import LEDGER, from_ledger
+from aggmc_beam.beam.metrics import counter
 from aggmc_beam.beam.parsing import rejection
 from aggmc_beam.beam.stream_coders import DeltaCoder, SnapshotCoder, StatusCoder
 from aggmc_beam.beam.stream_sums import StreamRule, without_late

@@ -24,7 +24,6 @@ from aggmc_beam.beam.exact import (
     Summed,
     add_counts,
     count_noticed,
-    counter,
     first_of_repeated,
     of_groups,
     outputs,
@@ -33,6 +32,7 @@ from aggmc_beam.beam.exact import (
 from aggmc_beam.beam.files import find_files
 from aggmc_beam.beam.frames import ElementReader
 from aggmc_beam.beam.gather import Gather, GatherInWindows, noticed
+from aggmc_beam.beam.metrics import counter
 from aggmc_beam.beam.pieces import Piece, SplitFile, opened_piece, read_blocks
 from aggmc_beam.beam.plan import make_plan
 from aggmc_beam.config import Output

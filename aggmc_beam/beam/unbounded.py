@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 from apache_beam.transforms import window
 
-from aggmc_beam.beam.bounded import REJECTED, group_key
+from aggmc_beam.beam.exact import REJECTED
 from aggmc_beam.beam.guard import MAX_NAME, ByRealization
 from aggmc_beam.beam.health import LEDGER, Health, Numbers, from_estimate
-from aggmc_beam.beam.joining import NO_GROUP, Joining
+from aggmc_beam.beam.joining import NO_GROUP, Joining, group_key
 from aggmc_beam.beam.pair import Pair
 from aggmc_beam.beam.pool import Pool
 from aggmc_beam.beam.running import RunningSums

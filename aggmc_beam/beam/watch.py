@@ -10,8 +10,9 @@ import apache_beam as beam
 from apache_beam.io.fileio import MatchContinuously
 
 from aggmc_beam.beam.blocks import Block, join_blocks, records_of
-from aggmc_beam.beam.exact import REJECTED, counter, whole_records
+from aggmc_beam.beam.exact import REJECTED, whole_records
 from aggmc_beam.beam.files import File, opened
+from aggmc_beam.beam.metrics import counter
 from aggmc_beam.beam.parsing import Parsed
 from aggmc_beam.beam.pieces import Piece, read_blocks
 from aggmc_beam.beam.rows import rejection
