@@ -18,6 +18,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from aggmc_beam.beam.blocks import Block, BlockCoder, hash_group, join_blocks, records_of
 from aggmc_beam.beam.metrics import counter, distribution
+from aggmc_beam.beam.outputs import outputs, typed
 from aggmc_beam.local.blocks import Place
 from aggmc_beam.local.explain import CONFLICT
 from aggmc_beam.local.longtable import join_rows
@@ -52,12 +53,6 @@ class Summed(NamedTuple):
     reaches: Any
 
 
-def outputs(fn: beam.DoFn, types: Mapping[str, Any], *side: Any) -> Any:
-    """A step with several outputs of these types, each of them with a tag: `--runtime_type_check` compares what has
-    any tag with the type of the output that has none."""
-    return beam.ParDo(fn, *side).with_output_types(Any, **types).with_outputs(*types)
-
-
 class SumBlocks(beam.PTransform):  # type: ignore[misc]
     """(shard, block) pairs to `Summed`."""
 
@@ -68,8 +63,14 @@ class SumBlocks(beam.PTransform):  # type: ignore[misc]
     def expand(self, blocks: Any) -> Summed:
         met = blocks | "Meet" >> beam.GroupByKey()
         reaches = met | "Look" >> beam.ParDo(Look(self.plan)).with_output_types(list)
-        types = {STATES: tuple[int, AggregationState], NOTICED: dict[str, int], PLACES: PLACE, REJECTED: Any}
-        summed = met | "Sum" >> outputs(SumShards(self.plan), types, beam.pvalue.AsIter(reaches))
+        types = {
+            STATES: tuple[int, AggregationState],
+            NOTICED: dict[str, int],
+            PLACES: PLACE,
+            REJECTED: dict[str, Any],
+        }
+        summing = outputs(SumShards(self.plan), types, beam.pvalue.AsIter(reaches))
+        summed = typed(met | "Sum" >> summing, types)
         states = (
             summed[STATES]
             | "By group" >> beam.GroupByKey()

@@ -11,8 +11,9 @@ from apache_beam.transforms.window import GlobalWindows
 from aggmc_beam.beam.blocks import Block
 from aggmc_beam.beam.combine import SumsCombineFn
 from aggmc_beam.beam.estimate import EstimateStates, in_window
-from aggmc_beam.beam.exact import BLOCKS, NOTICED, REJECTED, SHARDS, outputs
+from aggmc_beam.beam.exact import BLOCKS, NOTICED, REJECTED, SHARDS
 from aggmc_beam.beam.gather import GatherInWindows
+from aggmc_beam.beam.outputs import outputs, typed
 from aggmc_beam.beam.parsing import ParseRecords
 from aggmc_beam.beam.plan import make_plan, plan_of
 from aggmc_beam.beam.transforms import EstimateSums, SumElements
@@ -134,8 +135,8 @@ class EstimateTransitions(beam.PTransform):  # type: ignore[misc]
 
     def _in_windows(self, records: Any) -> Estimated:
         """Estimates of unbounded records, by the windows and triggers that they have."""
-        types = {BLOCKS: tuple[int, Block], REJECTED: Any, NOTICED: dict[str, int]}
-        gathered = records | "Gather" >> outputs(GatherInWindows(self.plan, SHARDS), types)
+        types = {BLOCKS: tuple[int, Block], REJECTED: dict[str, Any], NOTICED: dict[str, int]}
+        gathered = typed(records | "Gather" >> outputs(GatherInWindows(self.plan, SHARDS), types), types)
         fn = SumsCombineFn.of_plan(self.plan)
         estimates = (
             gathered[BLOCKS]

@@ -26,13 +26,13 @@ from aggmc_beam.beam.exact import (
     count_noticed,
     first_of_repeated,
     of_groups,
-    outputs,
     shown_record,
 )
 from aggmc_beam.beam.files import find_files
 from aggmc_beam.beam.frames import ElementReader
 from aggmc_beam.beam.gather import Gather, GatherInWindows, noticed
 from aggmc_beam.beam.metrics import counter
+from aggmc_beam.beam.outputs import outputs, typed
 from aggmc_beam.beam.pieces import Piece, SplitFile, opened_piece, read_blocks
 from aggmc_beam.beam.plan import make_plan
 from aggmc_beam.config import Output
@@ -71,9 +71,9 @@ class ParseRecords(beam.PTransform):  # type: ignore[misc]
         self.plan = make_plan(states, **options)
 
     def expand(self, elements: Any) -> tuple[Any, Any]:
-        types = {BLOCKS: Records, REJECTED: Any, NOTICED: dict[str, int]}
+        types = {BLOCKS: Records, REJECTED: dict[str, Any], NOTICED: dict[str, int]}
         batches = elements | "Batch" >> beam.BatchElements(min_batch_size=256, max_batch_size=4096)
-        found = batches | "Parse" >> outputs(_Parse(self.plan.schema), types)
+        found = typed(batches | "Parse" >> outputs(_Parse(self.plan.schema), types), types)
         return found[BLOCKS], found[REJECTED]
 
 
@@ -89,14 +89,14 @@ class ReadRecords(beam.PTransform):  # type: ignore[misc]
         self.plan = replace(plan, config=replace(plan.config, input=replace(plan.config.input, files=files)))
 
     def expand(self, pipeline: Any) -> tuple[Any, Any]:
-        types = {BLOCKS: Records, REJECTED: Any}
-        found = (
+        types = {BLOCKS: Records, REJECTED: dict[str, Any]}
+        pieces = (
             pipeline
             | "Files" >> beam.Create(find_files(self.plan.config))
             | "Split" >> beam.ParDo(SplitFile(self.plan)).with_output_types(str)
             | "Spread" >> beam.Reshuffle()
-            | "Read" >> outputs(_ReadPiece(self.plan), types)
         )
+        found = typed(pieces | "Read" >> outputs(_ReadPiece(self.plan), types), types)
         return found[BLOCKS], found[REJECTED]
 
 
@@ -191,12 +191,16 @@ class SumRecords(beam.PTransform):  # type: ignore[misc]
 
         def expand(self, pairs: Any) -> Sums:
             key = _key_type(pairs)
-            types = {BLOCKS: typehints.Tuple[key, Block], REJECTED: Any, NOTICED: dict[str, int]}
-            gathered = pairs | "Gather" >> outputs(_GatherByKey(self.plan), types)
-            types = {STATES: typehints.Tuple[key, AggregationState], REJECTED: Any, NOTICED: dict[str, int]}
-            summed = (
-                gathered[BLOCKS] | "Meet" >> beam.GroupByKey() | "Sum" >> outputs(_SumKey(self.plan), types)
-            )
+            more = {REJECTED: dict[str, Any], NOTICED: dict[str, int]}
+            types = {BLOCKS: typehints.Tuple[key, Block], **more}
+            gathered = typed(pairs | "Gather" >> outputs(_GatherByKey(self.plan), types), types)
+            types = {
+                STATES: typehints.Tuple[key, AggregationState],
+                REJECTED: dict[str, Any],
+                NOTICED: dict[str, int],
+            }
+            met = gathered[BLOCKS] | "Meet" >> beam.GroupByKey()
+            summed = typed(met | "Sum" >> outputs(_SumKey(self.plan), types), types)
             all_rejected = (gathered[REJECTED], summed[REJECTED]) | "All rejected" >> beam.Flatten()
             all_noticed = (gathered[NOTICED], summed[NOTICED]) | "All noticed" >> beam.Flatten()
             return Sums(summed[STATES], all_rejected, _ledger(all_noticed))
@@ -237,8 +241,8 @@ class SumElements(beam.PTransform):  # type: ignore[misc]
     def expand(self, elements: Any) -> Summed:
         whole = isinstance(elements.windowing.windowfn, GlobalWindows)
         fn = (Gather if whole else GatherInWindows)(self.plan, self.shards)
-        types = {BLOCKS: tuple[int, Block], REJECTED: Any, NOTICED: dict[str, int]}
-        gathered = elements | "Gather" >> outputs(fn, types)
+        types = {BLOCKS: tuple[int, Block], REJECTED: dict[str, Any], NOTICED: dict[str, int]}
+        gathered = typed(elements | "Gather" >> outputs(fn, types), types)
         found: Summed = gathered[BLOCKS] | "Sum" >> SumBlocks(self.plan)
         rejected = (gathered[REJECTED], found.rejected) | "All rejected" >> beam.Flatten()
         counts = (gathered[NOTICED], found.noticed) | "All noticed" >> beam.Flatten()
