@@ -91,7 +91,7 @@ def noticed(found: Found) -> Iterator[Any]:
     """What was noticed of elements, as outputs."""
     if not found.rows:
         return
-    counter("rows").inc(found.rows)
+    counter("rows").inc(found.rows - found.read_before)
     counter("rejected").inc(len(found.rejected))
     yield beam.pvalue.TaggedOutput(NOTICED, {"rows": found.rows, "rejected": len(found.rejected)})
     for one in found.rejected:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -27,7 +28,7 @@ from aggmc_beam.beam.pool import Pool
 from aggmc_beam.beam.running import RunningSums
 from aggmc_beam.beam.stream_sums import StreamRule
 from aggmc_beam.beam.stream_values import Delta, Snapshot
-from aggmc_beam.beam.timing import Timing
+from aggmc_beam.beam.timing import Timing, has_simulated_clock
 from aggmc_beam.local.plan import Plan
 from aggmc_beam.records import Record, Rejected, identity
 from aggmc_beam.result import Estimate
@@ -83,9 +84,10 @@ class Refresh(beam.PTransform):  # type: ignore[misc]
     def expand(self, parsed: tuple[Any, Any]) -> Refreshed:
         records, rejected = parsed
         plan = self.plan
+        timing = replace(self.timing, simulated=has_simulated_clock(records))
         aside = dict[str, Any]
         types: dict[str, Any] = {"records": tuple[str, Record], REJECTED: aside}
-        door = outputs(ByRealization(plan, self.timing), types, main="records")
+        door = outputs(ByRealization(plan, timing), types, main="records")
         whole = records | "Global" >> beam.WindowInto(window.GlobalWindows())
         keyed = typed(whole | "By realization" >> door, types)
         rejected = (
@@ -93,20 +95,20 @@ class Refresh(beam.PTransform):  # type: ignore[misc]
             keyed[REJECTED],
         ) | "Before pairing" >> beam.Flatten()
         types = {"deltas": tuple[str, Delta], REJECTED: aside, LEDGER: Numbers}
-        pair = outputs(Pair(plan, self.timing), types, main="deltas")
+        pair = outputs(Pair(plan, timing), types, main="deltas")
         paired = typed(keyed.records | "Pair" >> pair, types)
         types = {"deltas": tuple[str, Delta], LEDGER: Numbers}
-        count = outputs(CountRefused(plan, self.timing), types, main="deltas")
+        count = outputs(CountRefused(plan, timing), types, main="deltas")
         refused = typed(rejected | "Count rejected" >> count, types)
         deltas = (paired.deltas, refused.deltas) | "All deltas" >> beam.Flatten()
         types = {"snapshots": _HandedOn, REJECTED: aside, LEDGER: Numbers}
-        running = outputs(RunningSums(plan, self.timing), types, main="snapshots")
+        running = outputs(RunningSums(plan, timing), types, main="snapshots")
         summed = typed(deltas | "Sum" >> running, types)
-        pool = beam.ParDo(Pool(plan)).with_output_types(Estimate)
+        pool = beam.ParDo(Pool(plan, timing)).with_output_types(Estimate)
         estimates = summed.snapshots | "Pool" >> pool
         refreshes = estimates | "From estimates" >> beam.Map(from_estimate).with_output_types(Numbers)
         news = (paired[LEDGER], refused[LEDGER], summed[LEDGER], refreshes)
-        health = beam.ParDo(Health(self.timing, plan.config.max_rejected))
+        health = beam.ParDo(Health(timing, plan.config.max_rejected))
         return Refreshed(
             estimates,
             (rejected, paired[REJECTED], summed[REJECTED]) | "All rejected" >> beam.Flatten(),

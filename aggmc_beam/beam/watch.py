@@ -10,13 +10,13 @@ import apache_beam as beam
 from apache_beam.io.fileio import MatchContinuously
 
 from aggmc_beam.beam.blocks import Block, join_blocks, records_of
+from aggmc_beam.beam.dead_letters import rejection
 from aggmc_beam.beam.exact import REJECTED, whole_records
 from aggmc_beam.beam.files import File, opened
 from aggmc_beam.beam.metrics import counter
 from aggmc_beam.beam.outputs import outputs, typed
 from aggmc_beam.beam.parsing import Parsed
 from aggmc_beam.beam.pieces import Piece, read_blocks
-from aggmc_beam.beam.rows import rejection
 from aggmc_beam.errors import InputError
 from aggmc_beam.local.blocks import Place, RowCounts
 from aggmc_beam.local.explain import explain
