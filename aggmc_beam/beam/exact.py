@@ -125,7 +125,7 @@ def first_places(block: Block) -> dict[Group, tuple[int, int]]:
 
 
 def join_reaches(found: Iterable[list[Reach]]) -> dict[Group, tuple[Extent, tuple[int, int]]]:
-    """What the groups of all shards hold, in order of their first records."""
+    """What the groups of all shards hold, in order of their first records, or of their names where there is none."""
     total: dict[Group, tuple[Extent, tuple[int, int]]] = {}
     for part in found:
         for group, numbers, place in part:
@@ -140,7 +140,7 @@ def join_reaches(found: Iterable[list[Reach]]) -> dict[Group, tuple[Extent, tupl
                 )
                 place = min(place, first)
             total[group] = extent, place
-    return dict(sorted(total.items(), key=lambda item: item[1][1]))
+    return dict(sorted(total.items(), key=lambda item: (item[1][1], item[0])))
 
 
 class SumShards(beam.DoFn):  # type: ignore[misc]

@@ -183,17 +183,17 @@ def _refuse(failed: tuple[str, dict[str, Any], list[dict[str, Any]]]) -> None:
     )
 
 
-def _need_client(key: str, module: str) -> None:
+def need_client(key: str, module: str) -> None:
     """Beam itself would miss the client on the workers only."""
     try:
         importlib.import_module(module)
     except ImportError as error:
-        raise InputError(f"output.{key} needs Google's clients: pip install 'aggmc-beam[gcp]'") from error
+        raise InputError(f"{key} needs Google's clients: pip install 'aggmc-beam[gcp]'") from error
 
 
 def pubsub(topic: str) -> Any:
     """The sink of a topic: one message for each estimate, in the JSON that `Estimate.from_json` reads."""
-    _need_client("pubsub", "google.cloud.pubsub_v1")
+    need_client("output.pubsub", "google.cloud.pubsub_v1")
     from apache_beam.io.gcp.pubsub import WriteToPubSub
 
     try:
@@ -204,7 +204,7 @@ def pubsub(topic: str) -> Any:
 
 def bigquery(output: Output, streaming: bool, options: GoogleCloudOptions) -> Any:
     """The sink of a table. Unless the config says how, rows of a stream are streamed, others loaded."""
-    _need_client("bigquery", "google.cloud.bigquery")
+    need_client("output.bigquery", "google.cloud.bigquery")
     from apache_beam.io.gcp.bigquery import BigQueryDisposition, WriteToBigQuery
 
     load = output.bigquery_method == "load" or (output.bigquery_method == "auto" and not streaming)

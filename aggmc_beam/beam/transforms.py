@@ -124,7 +124,7 @@ class _ReadPiece(beam.DoFn):  # type: ignore[misc]
         with opened_piece(self.plan, piece) as source:
             assert source is not None
             for r in explain([source], self.plan.schema, RowCounts(places=[here])):
-                where = {"file": piece.file.path, "row": r.row + piece.start}
+                where = {"file": piece.file.path, "row": (r.row or 0) + piece.start}
                 rejected = {"record": r.record, "reason": r.reason, "source": where}
                 yield beam.pvalue.TaggedOutput(REJECTED, rejected)
 
