@@ -94,7 +94,7 @@ docs: $(READY)  ## write docs/config.md, its JSON Schema and the metadata of the
 RUNNER ?= fnapi
 .PHONY: conformance flink-up flink-down prism
 
-conformance: $(READY)  ## compare RUNNER=fnapi|fnapi-multi|prism|flink|flink-external with the local engine
+conformance: $(READY)  ## compare RUNNER=fnapi|fnapi-multi|prism|flink|flink-external|spark with the local engine
 	AGGMC_RUNNER=$(RUNNER) $(BIN)/python -m pytest -q -rs -p no:threadexception -p no:unraisableexception \
 	  -p no:hypothesispytest \
 	  tests/conformance $(ONLY)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import re
 from datetime import datetime, timezone
+from urllib.parse import unquote
 
 import google_crc32c
 from rest_server import Answer, Failure, RestServer
@@ -28,6 +29,7 @@ class StorageServer(RestServer):
                 ("GET", f"/storage/v1{OBJECT}", self.about),
                 ("GET", f"/download/storage/v1{OBJECT}", self.download),
                 ("POST", f"/upload/storage/v1{BUCKET}/o", self.begin),
+                ("POST", "/batch/storage/v1", self.batch),
                 ("PUT", r"/upload/(?P<upload>\d+)", self.proceed),
             ]
         )
@@ -50,6 +52,16 @@ class StorageServer(RestServer):
             raise Failure(416, "requestedRangeNotSatisfiable", f"there are {len(data)} bytes")
         place = {"Content-Range": f"bytes {first}-{last}/{len(data)}"}
         return Answer(data[first : last + 1], 206, {**BYTES, **place})
+
+    def batch(self, request):
+        """Deletions, many in one request."""
+        found = re.findall(rb"DELETE \S*/b/([^/]+)/o/([^ ?]+)", request.body)
+        for bucket, name in found:
+            del self.objects[f"gs://{bucket.decode()}/{unquote(name.decode())}"]
+        answer = "HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n\r\n"
+        part = f"--part\r\nContent-Type: application/http\r\n\r\n{answer}"
+        text = part * len(found) + "--part--\r\n"
+        return Answer(text.encode(), 200, {"Content-Type": 'multipart/mixed; boundary="part"'})
 
     def begin(self, request):
         number = str(len(self.unfinished))

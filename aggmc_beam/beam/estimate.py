@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.metrics import Metrics
 from apache_beam.transforms.window import IntervalWindow
 
 from aggmc_beam.beam.coders import StateCoder
+from aggmc_beam.beam.metrics import counter, distribution
 from aggmc_beam.errors import InputError
 from aggmc_beam.fit.fit import Settings
 from aggmc_beam.fit.groups import estimate_groups, labelled
@@ -21,7 +21,6 @@ from aggmc_beam.result import Estimates
 from aggmc_beam.sums.records import Group
 from aggmc_beam.sums.state import AggregationState
 
-NAMESPACE = "aggmc"
 beam.coders.registry.register_coder(AggregationState, StateCoder)
 
 
@@ -87,8 +86,8 @@ class EstimateStates(beam.DoFn):  # type: ignore[misc]
         self.rest: dict[str, Any] = {"estimator": estimator, "level": level, "lags": lags}
         self.skip = True
         Settings(**self.rest)
-        self.seconds = Metrics.distribution(NAMESPACE, "milliseconds_per_estimate")
-        self.skipped = Metrics.counter(NAMESPACE, "skipped_groups")
+        self.seconds = distribution("milliseconds_per_estimate")
+        self.skipped = counter("skipped_groups")
 
     def process(self, element: tuple[Any, AggregationState]) -> Iterator[tuple[Any, Found]]:
         key, state = element

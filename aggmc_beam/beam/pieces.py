@@ -30,12 +30,12 @@ from aggmc_beam.beam.exact import (
     SHARDS,
     SumBlocks,
     Summed,
-    counter,
-    outputs,
     placed,
 )
 from aggmc_beam.beam.files import File, is_local, opened
 from aggmc_beam.beam.gather import Gather
+from aggmc_beam.beam.metrics import counter
+from aggmc_beam.beam.outputs import outputs, typed
 from aggmc_beam.config import Config
 from aggmc_beam.errors import InputError
 from aggmc_beam.local.blocks import BlockReader, Place, index_names
@@ -75,13 +75,13 @@ class SumFiles(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, pipeline: Any) -> Summed:
         types = {BLOCKS: tuple[int, Block], NOTICED: dict[str, int], PLACES: PLACE}
-        read = (
+        pieces = (
             pipeline
             | "Files" >> beam.Create(self.files)
             | "Split" >> beam.ParDo(SplitFile(self.plan)).with_output_types(str)
             | "Spread" >> beam.Reshuffle()
-            | "Read" >> outputs(ReadPieces(self.plan, self.shards), types)
         )
+        read = typed(pieces | "Read" >> outputs(ReadPieces(self.plan, self.shards), types), types)
         found: Summed = read[BLOCKS] | "Sum" >> SumBlocks(self.plan)
         counts = (read[NOTICED], found.noticed) | "All noticed" >> beam.Flatten()
         places = (read[PLACES], found.places) | "All places" >> beam.Flatten()

@@ -62,6 +62,10 @@ def plan_of(config: Config) -> Plan:
     return Plan(config, [], schema_of(config))
 
 
+def _counts(config: Config) -> str | tuple[str, ...]:
+    return config.known_states or () if config.input.bigquery is not None else "counts"
+
+
 def schema_of(config: Config) -> Schema:
     """The schema of a config, as far as it can be told without looking at the data."""
     columns = config.input.columns
@@ -69,7 +73,7 @@ def schema_of(config: Config) -> Schema:
         raise InputError("the long layout is for files; records of a stream hold all counts of a step")
     return Schema(
         states=config.known_states or (),
-        counts=columns.counts or "counts",
+        counts=columns.counts or _counts(config),
         realization=columns.realization,
         time=columns.time,
         clock=Clock(config.input.step, config.input.origin or 0),

@@ -70,6 +70,7 @@ def check_local(config: Config) -> None:
     """`InputError` for what only another engine can do."""
     for name, given in (
         ("input.pubsub", config.input.pubsub),
+        ("input.bigquery", config.input.bigquery),
         ("input.watch", config.input.watch),
         ("stream", config.stream),
     ):
