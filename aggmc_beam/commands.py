@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -127,6 +128,8 @@ def _print_result(
         say(f"{ledger['filled_with_zero']:,} states without a row were taken as zero (input.absent).")
     if ledger["conflicting"]:
         say(f"{ledger['conflicting']:,} duplicates have other counts than the record that was kept.")
+    for realization, why in itertools.islice(ledger.get("without_flows", {}).items(), MANY):
+        say(f"No flows of {escape_controls(realization)}: {why}")
     for number, (group, found) in enumerate(results.items()):
         if number == MANY:
             say(f"\n... and {len(results) - MANY} more groups, see {output.ESTIMATES}")

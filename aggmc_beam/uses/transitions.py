@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from aggmc_beam.errors import InputError
+from aggmc_beam.fit.resolve import Mapped
 from aggmc_beam.noise import Noise
 from aggmc_beam.result import Estimate, Estimates
 
@@ -50,6 +52,8 @@ class Transitions:
         errors = np.stack([known_errors(e.standard_error) for e in items])
         shares = np.stack([np.nan_to_num(e.stationary) for e in items])
         noise = first.noise
+        if isinstance(noise, Mapped):  # records are those of the noise itself
+            noise = noise.original
         if not noise.is_known:
             raise InputError(f"{noise.name} noise still has a parameter to be estimated")
         return cls(
@@ -74,6 +78,10 @@ class Transitions:
             self, matrices=np.where(lost, stay, self.matrices), errors=np.where(lost, UNKNOWN, self.errors)
         )
 
+    def from_step(self, start: int) -> Transitions:
+        """With the noise of step `start` as that of the first record."""
+        return replace(self, noise=Later(self.noise, start)) if start and self.noise.varies else self
+
     @property
     def pooled(self) -> int:
         """The index of the matrix of all cells, which stands last where there are several."""
@@ -91,6 +99,29 @@ class Transitions:
             time = time % self.period
         place = np.searchsorted(cells, time).clip(max=len(cells) - 1)
         return np.asarray(np.where(cells[place] == time, place, self.pooled))
+
+
+@dataclass(frozen=True)
+class Later(Noise):
+    """Noise that differs by step, whose step 0 is another's step `start`."""
+
+    of: Noise
+    start: int
+
+    name: ClassVar[str] = "later"
+
+    @property
+    def varies(self) -> bool:
+        return True
+
+    def at(self, t: int) -> Noise:
+        return self.of.at(self.start + t)
+
+    def covariance(self, mean: ArrayLike) -> np.ndarray | None:
+        raise InputError("this noise differs by time step: ask at(t) for the model of one step")
+
+    def sample(self, n: ArrayLike, rng: np.random.Generator) -> np.ndarray:
+        raise InputError("this noise differs by time step: ask at(t) for the model of one step")
 
 
 def _cells(estimates: Estimates) -> tuple[list[Estimate], tuple[int, ...], str]:
