@@ -8,13 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import polars as pl
-
 from aggmc_beam.config import Config, changed_config
 from aggmc_beam.errors import InputError, UsageError
 from aggmc_beam.fit.groups import by_group
 from aggmc_beam.local import output
-from aggmc_beam.local.follow_up import FollowUp, Frames, Results, write_frames
+from aggmc_beam.local.follow_up import FollowUp, Frames, Results, first_rows, write_frames
 from aggmc_beam.local.plan import Plan
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.sums import storage
@@ -117,34 +115,7 @@ def _show(frames: Frames, options: argparse.Namespace, what: str) -> None:
             write_frames(frames, aside / path.name)
         say(f"Written: {path}")
         return
-    shown, more = _head(frames)
-    if shown.is_empty():
-        say(f"There are no {what}.")
-        return
-    say(_aligned(shown))
+    text, more = first_rows(frames, PRINTED)
+    say(text or f"There are no {what}.")
     if more:
         say(f"... and more {what}; -o FILE writes all of them")
-
-
-def _head(frames: Frames) -> tuple[pl.DataFrame, bool]:
-    """The first rows, and whether there are more."""
-    found, rows = [], 0
-    for frame in frames:
-        found.append(frame)
-        rows += len(frame)
-        if rows > PRINTED:
-            break
-    whole = pl.concat(found) if found else pl.DataFrame()
-    return whole.head(PRINTED), rows > PRINTED
-
-
-def _aligned(frame: pl.DataFrame) -> str:
-    """Columns of text to the left, of numbers to the right."""
-    columns = []
-    for name in frame.columns:
-        values = frame[name].to_list()
-        cells = [f"{v:.4g}" if isinstance(v, float) else escape_controls(str(v)) for v in values]
-        wide = max(map(len, [escape_controls(name), *cells]))
-        aligned = str.ljust if frame[name].dtype == pl.String else str.rjust
-        columns.append([aligned(text, wide) for text in [escape_controls(name), *cells]])
-    return "\n".join("  ".join(row).rstrip() for row in zip(*columns, strict=True))

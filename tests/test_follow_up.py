@@ -55,7 +55,12 @@ def test_flows_of_a_run_are_those_of_the_array(tmp_path):
 
 def test_tables_do_not_depend_on_how_many_realizations_are_held(tmp_path, monkeypatch):
     draw(tmp_path, noise=am.Binomial(0.7))
-    changes = ("noise={model: binomial, alpha: 0.7}", "output.forecast=3", "output.alarms=0.05", "output.form=csv")
+    changes = (
+        "noise={model: binomial, alpha: 0.7}",
+        "output.forecast=3",
+        "output.alarms=0.05",
+        "output.form=csv",
+    )
     whole = {p.name: pl.read_csv(p) for p in run(tmp_path, *changes).glob("*.csv")}
     monkeypatch.setattr(engine, "HELD_VALUES", 200)
     monkeypatch.setattr(engine, "BLOCK_VALUES", 60)
@@ -124,7 +129,9 @@ def test_commands_print_and_write_what_the_run_would(command, tmp_path, capsys):
     assert main([command, str(out), *given, "-o", str(tmp_path / "again.csv")]) == 0
     again, first = pl.read_csv(tmp_path / "again.csv"), pl.read_csv(out / f"{command}.csv")
     assert again.columns == first.columns
-    assert np.allclose(again.select(pl.col(pl.Float64)).to_numpy(), first.select(pl.col(pl.Float64)).to_numpy())
+    assert np.allclose(
+        again.select(pl.col(pl.Float64)).to_numpy(), first.select(pl.col(pl.Float64)).to_numpy()
+    )
 
 
 def test_other_records_are_forecast_by_the_same_matrix(tmp_path, capsys):

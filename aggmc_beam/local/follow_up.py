@@ -19,6 +19,7 @@ from aggmc_beam.errors import InputError
 from aggmc_beam.local.plan import Plan
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.sums.records import Group, joined_records
+from aggmc_beam.text import escape_controls
 from aggmc_beam.uses import tables
 from aggmc_beam.uses.flow_model import FlowModel, sample
 from aggmc_beam.uses.series import Series, series_of
@@ -133,3 +134,25 @@ def _part(frame: pl.DataFrame, path: Path, number: int) -> Path:
     else:
         frame.write_parquet(part)
     return part
+
+
+def first_rows(frames: Frames, number: int) -> tuple[str, bool]:
+    """The first rows as text, columns of text to the left and of numbers to the right; and whether there are
+    more."""
+    found, rows = [], 0
+    for frame in frames:
+        found.append(frame)
+        rows += len(frame)
+        if rows > number:
+            break
+    if not rows:
+        return "", False
+    whole = pl.concat(found).head(number)
+    columns = []
+    for name in whole.columns:
+        values = whole[name].to_list()
+        cells = [f"{v:.4g}" if isinstance(v, float) else escape_controls(str(v)) for v in values]
+        wide = max(map(len, [escape_controls(name), *cells]))
+        aligned = str.ljust if whole[name].dtype == pl.String else str.rjust
+        columns.append([aligned(text, wide) for text in [escape_controls(name), *cells]])
+    return "\n".join("  ".join(row).rstrip() for row in zip(*columns, strict=True)), rows > number

@@ -10,7 +10,7 @@ from aggmc_beam.records import Clock
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.uses.alarms import COMPARED, ranks, surprise
 from aggmc_beam.uses.flows import Flows
-from aggmc_beam.uses.forecast import Tracked, forecast
+from aggmc_beam.uses.forecast import Forecast, Tracked, forecast
 from aggmc_beam.uses.series import Series
 from aggmc_beam.uses.transitions import Transitions
 
@@ -27,15 +27,16 @@ def flow_table(
     found: Flows,
     group_by: Sequence[str],
     clock: Clock,
-    since: Sequence[int] | None = None,
+    wanted: Sequence[np.ndarray] | None = None,
 ) -> Table:
     """A tidy table: the group, realization, time (of the step that is left), from, to, mean, lower, upper.
 
-    `since`: of each series the first step whose flows are wanted.
+    `wanted`: of each series which of its pairs of steps; all if it is None.
     """
     S = len(found.states)
-    begins = [0] * len(batch) if since is None else [t - s.start for t, s in zip(since, batch, strict=True)]
-    steps = [np.arange(max(b, 0), len(s.counts) - 1) for b, s in zip(begins, batch, strict=True)]
+    if wanted is None:
+        wanted = [np.ones(len(s.counts) - 1, bool) for s in batch]
+    steps = [np.flatnonzero(w) for w in wanted]
     of = np.repeat(np.arange(len(batch)), [len(t) for t in steps])
     at = np.concatenate(steps) if steps else np.zeros(0, int)
     times = np.array([s.start for s in batch])[of] + at
@@ -44,7 +45,7 @@ def flow_table(
     for i, name in enumerate(group_by):
         table[name] = np.repeat(_objects([s.group[i] for s in batch])[of], S * S)
     table["realization"] = np.repeat(_objects([s.name for s in batch])[of], S * S)
-    table["time"] = np.repeat(_labels(times, clock), S * S)
+    table["time"] = np.repeat(step_labels(times, clock), S * S)
     table["from"] = np.tile(np.repeat(states, S), len(at))
     table["to"] = np.tile(states, S * len(at))
     for name in ("mean", "lower", "upper"):
@@ -60,9 +61,14 @@ def forecast_table(
     records = series.counts[max(last + 1 - HISTORY, 0) : last + 1]
     level = estimate.level if isinstance(estimate, Estimate) else estimate[0].level
     found = forecast(estimate, records, steps, series.start + last, level=level)
-    S = len(found.states)
-    table = _names(series, group_by, steps * S)
-    table["time"] = np.repeat(_labels(found.time, clock), S)
+    return forecast_rows(series, found, group_by, clock)
+
+
+def forecast_rows(series: Series, found: Forecast, group_by: Sequence[str], clock: Clock) -> Table:
+    """The table of one forecast."""
+    steps, S = found.mean.shape
+    table = name_columns(series, group_by, steps * S)
+    table["time"] = np.repeat(step_labels(found.time, clock), S)
     table["state"] = np.tile(_objects(found.states), steps)
     for name in ("mean", "standard_error", "lower", "upper"):
         table[name] = getattr(found, name).ravel()
@@ -84,19 +90,20 @@ def alarm_table(
     all = np.concatenate([before, own])
     p = ranks(all, rate, len(before))[len(before) :]
     at = np.flatnonzero(p <= rate)
-    table = _names(series, group_by, len(at))
-    table["time"] = _labels(series.start + at, clock)
+    table = name_columns(series, group_by, len(at))
+    table["time"] = step_labels(series.start + at, clock)
     table["p_value"] = p[at]
     table["state"] = _objects(chain.states)[far[at]]
     return table, all[np.isfinite(all)][-COMPARED:]
 
 
-def _names(series: Series, group_by: Sequence[str], n: int) -> Table:
+def name_columns(series: Series, group_by: Sequence[str], n: int) -> Table:
+    """The columns of the group and the realization."""
     table = {name: _objects([value] * n) for name, value in zip(group_by, series.group, strict=True)}
     return {**table, "realization": _objects([series.name] * n)}
 
 
-def _labels(steps: np.ndarray, clock: Clock) -> np.ndarray:
+def step_labels(steps: np.ndarray, clock: Clock) -> np.ndarray:
     """Steps as the user writes times."""
     different, place = np.unique(steps, return_inverse=True)
     labels = [clock.label(int(t)) for t in different]
