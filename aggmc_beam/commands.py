@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +16,7 @@ from aggmc_beam.config.reader import read_yaml
 from aggmc_beam.config.special import NoiseKind
 from aggmc_beam.errors import InputError, UsageError
 from aggmc_beam.fit.fit import Settings
-from aggmc_beam.fit.groups import estimate_state, group_sums, listed
+from aggmc_beam.fit.groups import by_group, estimate_state, group_sums, listed
 from aggmc_beam.ledger import Ledger
 from aggmc_beam.local import check as checking
 from aggmc_beam.local import output, simulated
@@ -70,14 +71,7 @@ def _run_beam(config: Config, given: dict[str, Any], options: argparse.Namespace
         return
     estimates, ledger = beam_run.read_back(config)
     if not options.quiet:
-        results: dict[tuple[str, ...], Any] = {}
-        for estimate in estimates:
-            results.setdefault(tuple((estimate.group or {}).values()), []).append(estimate)
-        shown = {
-            group: found[0] if found[0].cell is None else Estimates(tuple(found))
-            for group, found in results.items()
-        }
-        _print_result(config, estimates, shown, ledger)
+        _print_result(config, estimates, by_group(estimates), ledger)
     names = sorted(path.name for path in Path(config.output.directory).iterdir() if path.is_file())
     _done(ledger, [Path(config.output.directory) / name for name in names])
 
@@ -127,6 +121,8 @@ def _print_result(
         say(f"{ledger['filled_with_zero']:,} states without a row were taken as zero (input.absent).")
     if ledger["conflicting"]:
         say(f"{ledger['conflicting']:,} duplicates have other counts than the record that was kept.")
+    for realization, why in itertools.islice(ledger.get("without_flows", {}).items(), MANY):
+        say(f"No flows of {escape_controls(realization)}: {why}")
     for number, (group, found) in enumerate(results.items()):
         if number == MANY:
             say(f"\n... and {len(results) - MANY} more groups, see {output.ESTIMATES}")

@@ -238,6 +238,20 @@ class Output:
     directory: str = key(text("a path"), "directory of all output; made if needed", "out")
     moments: bool = key(flag(), "save the sums in `moments.aggmc`, for `aggmc moments` and to resume", False)
     report: bool = key(flag(), "write `report.html`", False)
+    flows: bool = key(
+        flag(), "write how many moved from each state to each other in every step, see docs/flows.md", False
+    )
+    forecast: int | None = key(
+        integer(1), "write the counts to be expected in so many steps, see docs/forecast.md", None, "none"
+    )
+    alarms: float | None = key(
+        number(0, 1),
+        "write the steps whose counts are not what those before them led to expect: this part of the steps in "
+        "which nothing happened, such as `0.01`",
+        None,
+        "none",
+    )
+    form: str = key(Choice(("parquet", "csv")), "of the files of flows, forecasts and alarms", "parquet")
     parquet: bool = key(flag(), "also write estimates as Parquet (Beam engine)", False)
     pubsub: str | None = key(
         text("projects/P/topics/T"), "topic to which estimates are published (Beam engine)", None, "none"

@@ -271,7 +271,7 @@ class Fit:
         window = None
         if isinstance(self.chain, Window) and cell is not None:
             window = {"start": cell, "end": cell + self.chain.size}
-        ground, checks = point.ground, self._checks(data)
+        ground, checks, period = point.ground, self._checks(data), getattr(self.chain, "period", None)
         estimate = Estimate(
             states=self.names,
             transition_matrix=P,
@@ -290,6 +290,7 @@ class Fit:
             diagnostics={
                 "rows": self._row_flags(data, P, share_error, found),
                 **({} if ground is None else {"ground": ground.note()}),
+                **({} if period is None else {"cycle": {"period": period}}),
                 "interval": {
                     "of": point.of,
                     "groups": groups,

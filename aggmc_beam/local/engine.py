@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from aggmc_beam.fit.groups import estimate_state, listed
 from aggmc_beam.ledger import Ledger, Unbalanced, check_rejected
 from aggmc_beam.local.blocks import Block, BlockReader, RowCounts
 from aggmc_beam.local.explain import Rejection, explain
+from aggmc_beam.local.follow_up import FollowUp
 from aggmc_beam.local.plan import Plan, size_of
 from aggmc_beam.local.survey import Survey
 from aggmc_beam.local.unchanged import Stamp, check_unchanged, stamps
@@ -36,17 +38,22 @@ def no_progress(stage: str, done: int, total: int | None) -> None:
     """Say nothing."""
 
 
+def no_tables(directory: Path) -> None:
+    """Write no table."""
+
+
 @dataclass(frozen=True)
 class Result:
     """What a run found: estimates of each group, in a list as they are written; the ledger of what was used
     and not used; why records were rejected; the state, from which estimates are made again and a later run
-    goes on."""
+    goes on. `follow_up` writes the tables of flows, forecasts and alarms that were asked for."""
 
     estimates: list[Estimate]
     results: dict[Group, Estimate | Estimates]
     ledger: dict[str, Any]
     rejections: Callable[[], Iterator[Rejection]]
     state: AggregationState
+    follow_up: Callable[[Path], None] = no_tables
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the state."""
@@ -102,7 +109,10 @@ def _run(plan: Plan, progress: Progress, files: dict[str, Stamp | None]) -> Resu
         "incomplete": counts.incomplete,
         "skipped": skipped,
     }
-    return Result(listed(results), results, ledger, rejections, state)
+    follow_up = FollowUp(plan, results, passes)
+    if plan.config.output.flows:
+        ledger["without_flows"] = follow_up.skipped
+    return Result(listed(results), results, ledger, rejections, state, follow_up.write)
 
 
 @dataclass

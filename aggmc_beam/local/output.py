@@ -102,6 +102,8 @@ class Finished(Protocol):
     def ledger(self) -> dict[str, Any]: ...
     @property
     def rejections(self) -> Callable[[], Iterable[Any]]: ...
+    @property
+    def follow_up(self) -> Callable[[Path], None]: ...
     def save(self, path: str | os.PathLike[str]) -> None: ...
 
 
@@ -112,6 +114,7 @@ def write(result: Finished, config: Config, plain: Mapping[str, Any]) -> list[Pa
         lines = [e.to_dict() for e in result.estimates]
         _write_lines(aside / ESTIMATES, lines)
         _write_lines(aside / REJECTED, (r.to_dict() for r in result.rejections()))
+        result.follow_up(aside)
         plain = redacted(plain)
         if config.output.moments:
             result.save(aside / FILE_NAME)

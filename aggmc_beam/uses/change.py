@@ -12,7 +12,7 @@ import numpy as np
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimators.inference import student_quantile
 from aggmc_beam.result import Estimate, matrix_table
-from aggmc_beam.uses.follows import row_covariance
+from aggmc_beam.uses.covariance import row_covariance
 from aggmc_beam.uses.transitions import known_errors
 
 #: Directions of P with less than this part of the variance of the largest are rounding.
