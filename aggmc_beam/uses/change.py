@@ -11,7 +11,8 @@ import numpy as np
 
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimators.inference import student_quantile
-from aggmc_beam.result import Estimate, matrix_table
+from aggmc_beam.printing import matrix_table
+from aggmc_beam.result import Estimate
 from aggmc_beam.uses.follows import row_covariance
 from aggmc_beam.uses.transitions import known_errors
 
