@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -26,9 +26,15 @@ Columns = dict[str, list[Any]]
 
 #: Columns that stand before the others where there are values for them.
 PLACES = ("group", "cell", "window", "window_end", "refresh")
+#: Those among all columns that hold whole numbers, and texts.
+WHOLE = ("cell", "refresh", "records", "pairs", "warnings")
+TEXTS = ("group", "window", "window_end", "from", "to", "estimator", "ground", "largest_from", "largest_to")
 #: Columns of the tidy table of transitions.
 TIDY = ("from", "to", "probability", "error", "lower", "upper")
 FORMS = ("tidy", "matrix", "summary")
+#: Tables that runs write, by the names of their files, and in which formats.
+WRITTEN = {"transitions": "tidy", "summary": "summary"}
+FORMATS = ("csv", "parquet")
 #: Rows and columns of a sheet of Excel.
 SHEET = (1_048_576, 16_384)
 
@@ -197,6 +203,33 @@ def csv_text(columns: Mapping[str, Sequence[Any]], file: object) -> str:
 
 def _cell(value: Any) -> Any:
     return "" if value is None or (isinstance(value, float) and not np.isfinite(value)) else value
+
+
+def table_files(
+    estimates: Sequence[Estimate], formats: Sequence[str], always: Sequence[str] = ()
+) -> Iterator[tuple[str, str, bytes]]:
+    """(name, format, content) of the tables that a run writes."""
+    for name, form in WRITTEN.items() if formats else ():
+        columns = columns_of(estimates, form, always)
+        for format in formats:
+            if format == "csv":
+                yield name, format, csv_text(columns, f"{name}.csv").encode(errors="backslashreplace")
+                continue
+            stream = io.BytesIO()
+            typed(columns).write_parquet(stream)
+            yield name, format, stream.getvalue()
+
+
+def typed(columns: Columns) -> pl.DataFrame:
+    """A Polars frame whose columns have their types even where all values are missing."""
+    polars = need("polars", "polars")
+    frame: pl.DataFrame = polars.DataFrame(columns, nan_to_null=True, strict=False)
+    unknown = [name for name, kind in frame.schema.items() if kind == polars.Null]
+    kinds: Any = {
+        name: polars.Int64 if name in WHOLE else polars.String if name in TEXTS else polars.Float64
+        for name in unknown
+    }
+    return frame.cast(kinds)
 
 
 def write_excel(sheets: Mapping[str, Columns], path: str | os.PathLike[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimators.inference import student_quantile
 from aggmc_beam.printing import WIDTH, aligned, clipped, matrix_table, number, width, wrapped
-from aggmc_beam.result import Estimate, Estimates, Groups, read_estimates
+from aggmc_beam.result import PARTS, Estimate, Estimates, Groups, read_estimates
 from aggmc_beam.tables import Columns, Tabular
 from aggmc_beam.text import escape_controls
 from aggmc_beam.uses.change import change
@@ -133,7 +133,7 @@ class Comparisons(Tabular):
     `p_values` are the comparisons' own, corrected for their number by Holm's method.
 
     >>> import aggmc_beam as am
-    >>> y, _ = am.simulate([[0.9, 0.1], [0.3, 0.7]], steps=400, realizations=20, seed=3)
+    >>> y, _ = am.simulate([[0.9, 0.1], [0.3, 0.7]], steps=400, realizations=20, seed=1)
     >>> first = am.estimate(y[:10], chain=am.Window(200))
     >>> found = am.compare(first, am.estimate(y[10:], chain=am.Window(200)))
     >>> list(found.items), min(found.p_values.values()) > 0.05
@@ -257,6 +257,19 @@ def _compare(a: Estimate, b: Estimate, level: float | None) -> Comparison:
     )
 
 
+def _ordered(e: Estimate, states: tuple[str, ...]) -> Estimate:
+    """The same estimate with its states in another order."""
+    k = np.array([e.states.index(s) for s in states])
+    squares = ("transition_matrix", "standard_error", *PARTS)
+    return replace(
+        e,
+        states=states,
+        stationary=e.stationary[k],
+        baselines={name: B[np.ix_(k, k)] for name, B in e.baselines.items()},
+        **{name: getattr(e, name)[np.ix_(k, k)] for name in squares},
+    )
+
+
 def _two_sided(difference: np.ndarray, error: np.ndarray, degrees: np.ndarray) -> np.ndarray:
     """Student's p-values; NaN where there is no error to compare with."""
     from scipy.special import stdtr
@@ -282,9 +295,10 @@ def holm(p: np.ndarray) -> np.ndarray:
 
 
 def _overall(a: Estimate, b: Estimate) -> float:
-    """That of one change between two estimates; NaN where nothing can be compared."""
+    """That of one change between two estimates, whose windows may be the same as they are of other people; NaN
+    where nothing can be compared."""
     try:
-        return change([a, b]).p_value
+        return change([replace(a, window=None), replace(b, window=None)]).p_value
     except InputError:
         return float("nan")
 
