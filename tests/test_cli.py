@@ -85,12 +85,12 @@ FAILURES = {
     ),
     "Beam options": (["run", "run.yaml", "--", "--runner=x"], 2, "are for the Beam engine"),
     "Pub/Sub": (["run", "run.yaml", "--set", "input={pubsub: {topic: t}}"], 2, "needs the Beam engine"),
-    "no moments": (["moments", "show", "none.aggmc"], 1, "cannot read"),
+    "no moments": (["moments", "show", "none.aggmc"], 2, "cannot read"),
     "foreign moments": (["moments", "show", "data.csv"], 1, "not an aggmc file"),
-    "noise": (["moments", "estimate", "x", "--noise", "binomail:0.5"], 1, "cannot read"),
+    "noise": (["moments", "estimate", "x", "--noise", "binomail:0.5"], 2, "did you mean 'binomial'"),
     "no estimates": (["report", "data.csv"], 1, "not a file of estimates"),
     "no target": (["simulate"], 2, "-o FILE or --config"),
-    "bad format": (["simulate", "-o", "x.xls"], 1, "must end in .csv, .jsonl or .parquet"),
+    "bad format": (["simulate", "-o", "x.xls"], 2, "must end in .csv, .jsonl or .parquet"),
 }
 
 
@@ -141,7 +141,7 @@ def test_check_tells_what_a_run_would_do(here, capsys):
     assert "1 x the count of 'home' is 'x', not a number (first: data.csv, row 302)" in out
     assert not Path("out").exists()
     (here / "data.csv").write_text("realization,time,home,work,ünterwegs\n1,x,1,1,1\n", encoding="utf-8")
-    assert main(["check", "run.yaml"]) == 2
+    assert main(["check", "run.yaml"]) == main(["run", "run.yaml"]) == 1
     assert "none of the first 1 rows is a record" in capsys.readouterr().err
 
 

@@ -24,7 +24,9 @@ def arrivals(y, cuts, rng=None):
 
 
 def pairs_of(tables):
-    return [(str(r), int(t)) for table in tables for r, t in zip(table["realization"], table["time"], strict=True)]
+    return [
+        (str(r), int(t)) for table in tables for r, t in zip(table["realization"], table["time"], strict=True)
+    ]
 
 
 @pytest.fixture(scope="module")

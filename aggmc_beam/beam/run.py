@@ -323,7 +323,7 @@ def write(result: Result, config: Config, given: Mapping[str, Any]) -> None:
         if config.output.parquet:
             paths.append(Path(directory) / "estimates.parquet")
             parquet_frame(result.estimates).write_parquet(paths[-1])
-        for path in paths:
+        for path in sorted(paths, key=output.order):
             with open(path, "rb") as source, FileSystems.create(f"{target.rstrip('/')}/{path.name}") as far:
                 shutil.copyfileobj(source, far)
 

@@ -21,6 +21,7 @@ from aggmc_beam.beam.files import is_local
 from aggmc_beam.config import Output
 from aggmc_beam.errors import InputError
 from aggmc_beam.result import Estimate
+from aggmc_beam.tables import table_files
 from aggmc_beam.uses.rows import Entry, EstimateRow
 
 ESTIMATES, REJECTED = "estimates", "rejected"
@@ -106,6 +107,30 @@ class Append(beam.DoFn):  # type: ignore[misc]
         store(FileSystems.join(self.directory, f"{self.name}-{name}.{suffix}"), data)
 
 
+class AppendTables(beam.DoFn):  # type: ignore[misc]
+    """Estimates to tables of a directory: each bundle makes files of its own, named by their content."""
+
+    def __init__(self, directory: str, formats: tuple[str, ...]) -> None:
+        self.directory, self.formats = directory, formats
+
+    def start_bundle(self) -> None:
+        self.waiting: list[Estimate] = []
+
+    def process(self, element: Estimate) -> None:
+        self.waiting.append(element)
+
+    def finish_bundle(self) -> None:
+        if not self.waiting:
+            return
+        if is_local(self.directory):
+            os.makedirs(self.directory, exist_ok=True)
+        name = hashlib.sha256("".join(map(line, self.waiting)).encode(errors="backslashreplace")).hexdigest()[
+            :32
+        ]
+        for table, format, data in table_files(self.waiting, self.formats, always=("refresh",)):
+            store(FileSystems.join(self.directory, f"{table}-{name}.{format}"), data)
+
+
 def append(path: str, data: bytes) -> None:
     """Add to the end of a file: all of the data, or nothing and an error."""
     with open(path, "ab", buffering=0) as stream:
@@ -155,6 +180,8 @@ class WriteEstimates(beam.PTransform):  # type: ignore[misc]
             _ = estimates | "JSON lines" >> beam.ParDo(Append(output.directory, ESTIMATES))
         if self.files and output.parquet:
             _ = estimates | "Parquet" >> beam.ParDo(Append(output.directory, ESTIMATES, parquet=True))
+        if self.files and output.tables:
+            _ = estimates | "Tables" >> beam.ParDo(AppendTables(output.directory, output.tables))
         if output.pubsub is not None:
             messages = estimates | "Messages" >> beam.Map(_message).with_output_types(bytes)
             _ = messages | "Pub/Sub" >> pubsub(output.pubsub)

@@ -231,6 +231,10 @@ class Stream:
     max_ahead: str = key(Duration(), "how far ahead of now a time may be; what is beyond is set aside", "1d")
 
 
+#: Formats of tables; `aggmc_beam.tables` writes them.
+TABLES = ("csv", "parquet")
+
+
 @dataclass(frozen=True)
 class Output:
     """What is written, and where."""
@@ -253,6 +257,12 @@ class Output:
     )
     form: str = key(Choice(("parquet", "csv")), "of the files of flows, forecasts and alarms", "parquet")
     parquet: bool = key(flag(), "also write estimates as Parquet (Beam engine)", False)
+    tables: tuple[str, ...] = key(
+        Several(Choice(TABLES), unique=True),
+        "also write estimates as tables, `transitions` and `summary`, in these formats: `csv`, `parquet`",
+        (),
+        "none",
+    )
     pubsub: str | None = key(
         text("projects/P/topics/T"), "topic to which estimates are published (Beam engine)", None, "none"
     )

@@ -23,6 +23,7 @@ from aggmc_beam.fit.intervals import Parts, Uncertainty
 from aggmc_beam.fit.resolve import resolve
 from aggmc_beam.fit.scores import better_baseline
 from aggmc_beam.noise import Exact, Noise
+from aggmc_beam.progress import ProgressHook, no_progress
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.simulation import stationary_distribution
 from aggmc_beam.sums.moments import Moments, add_moments
@@ -64,14 +65,16 @@ class Settings:
         object.__setattr__(self, "chain", as_chain(self.chain))
 
 
-def estimate_sums(sums: Sums, settings: Settings) -> Estimate | Estimates:
+def estimate_sums(
+    sums: Sums, settings: Settings, progress: ProgressHook = no_progress
+) -> Estimate | Estimates:
     """The estimate, or one per cell, from sums whose cells are those of `settings.chain`.
 
     What overflows, or cannot be divided, becomes a NaN row with a flag, not a warning.
     """
     try:
         with np.errstate(all="ignore"), blas_for(sums.states):
-            return _estimate(sums, settings)
+            return _estimate(sums, settings, progress)
     except InputError:
         raise
     except (ValueError, OverflowError) as error:  # of solvers that met what is not finite
@@ -80,7 +83,7 @@ def estimate_sums(sums: Sums, settings: Settings) -> Estimate | Estimates:
         ) from error
 
 
-def _estimate(sums: Sums, settings: Settings) -> Estimate | Estimates:
+def _estimate(sums: Sums, settings: Settings, progress: ProgressHook) -> Estimate | Estimates:
     if sums.total.pairs == 0:
         raise InputError(
             "no two records are one step apart, so there is nothing to learn moves from; check the "
@@ -89,10 +92,12 @@ def _estimate(sums: Sums, settings: Settings) -> Estimate | Estimates:
     fit = Fit(sums, settings)
     chain = fit.chain
     groups = chain.groups(sums.cells)
+    progress("estimating", 0, len(groups))
     if chain.name == "stationary":
         return fit.cell(groups[0][1], None)
     items, skipped = [], {}
-    for cell, members in groups:
+    for done, (cell, members) in enumerate(groups):
+        progress("estimating", done, len(groups))
         try:
             items.append(fit.cell(members, cell, errors=not isinstance(chain, Parametric)))
         except InputError as error:

@@ -16,8 +16,10 @@ from typing import Any, Protocol
 
 from aggmc_beam.config import Config
 from aggmc_beam.errors import InputError
+from aggmc_beam.progress import ProgressHook, no_progress
 from aggmc_beam.result import Estimate
 from aggmc_beam.sums.run_file import FILE_NAME
+from aggmc_beam.tables import table_files
 from aggmc_beam.text import redacted
 
 try:
@@ -34,7 +36,7 @@ ESTIMATES, REJECTED, REPORT, RUN = "estimates.jsonl", "rejected.jsonl", "report.
 class Staging:
     """A hidden directory beside the output; its files are moved into place if all went well.
 
-    They are moved in the order of their names, so that `run.json` is the last one. After an error or an
+    They are moved in the order of their names, but `run.json` is the last one. After an error or an
     interruption nothing is left of it, and old files are as they were. What a killed run left is removed.
     """
 
@@ -59,7 +61,7 @@ class Staging:
     ) -> None:
         try:
             if kind is None:
-                for path in sorted(self.aside.iterdir()):
+                for path in sorted(self.aside.iterdir(), key=order):
                     os.replace(path, self.directory / path.name)
         finally:
             shutil.rmtree(self.aside, ignore_errors=True)
@@ -67,6 +69,11 @@ class Staging:
                 os.close(self.lock)
         if isinstance(error, OSError) and error.errno in FULL:
             raise InputError(self._failed(error)) from error
+
+
+def order(path: Path) -> tuple[bool, str]:
+    """By which files are sorted that are put in place one after another: `run.json` is last."""
+    return path.name == RUN, path.name
 
 
 def _lock(directory: Path) -> int | None:
@@ -107,9 +114,12 @@ class Finished(Protocol):
     def save(self, path: str | os.PathLike[str]) -> None: ...
 
 
-def write(result: Finished, config: Config, plain: Mapping[str, Any]) -> list[Path]:
-    """Write what the config asks for; the paths of what was written."""
+def write(
+    result: Finished, config: Config, plain: Mapping[str, Any], progress: ProgressHook = no_progress
+) -> list[Path]:
+    """Write what the config asks for; the paths of what was written, in the order in which that was done."""
     directory = Path(config.output.directory)
+    progress("writing", 0, None)
     with Staging(directory) as aside:
         lines = [e.to_dict() for e in result.estimates]
         _write_lines(aside / ESTIMATES, lines)
@@ -118,11 +128,14 @@ def write(result: Finished, config: Config, plain: Mapping[str, Any]) -> list[Pa
         plain = redacted(plain)
         if config.output.moments:
             result.save(aside / FILE_NAME)
+        for name, format, data in table_files(result.estimates, config.output.tables):
+            (aside / f"{name}.{format}").write_bytes(data)
         if config.output.report:
+            progress("writing the report", 0, None)
             write_report(lines, aside / REPORT, dict(plain), result.ledger)
         about = {"config": plain, "ledger": result.ledger, "files": _checksums(aside)}
         (aside / RUN).write_text(json.dumps(about, indent=1, default=str) + "\n", encoding="utf-8")
-        written = sorted(path.name for path in aside.iterdir())
+        written = [path.name for path in sorted(aside.iterdir(), key=order)]
     return [directory / name for name in written]
 
 
