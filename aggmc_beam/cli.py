@@ -163,6 +163,9 @@ def _add_run(commands: Any) -> None:
     _add_config(made)
     made.add_argument("--engine", choices=["local", "beam"], help="instead of the config's")
     made.add_argument("--quiet", action="store_true", help="print no table")
+    made.add_argument(
+        "--wait", action="store_true", help="wait while another run writes to the same directory"
+    )
 
 
 def _add_check(commands: Any) -> None:

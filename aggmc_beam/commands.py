@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from aggmc_beam.config import Config, load_config, read_config
 from aggmc_beam.config.reader import read_yaml
 from aggmc_beam.config.special import NoiseKind
+from aggmc_beam.durable import write_atomically
 from aggmc_beam.errors import InputError, UsageError
 from aggmc_beam.fit.fit import Settings
 from aggmc_beam.fit.groups import estimate_state, group_sums, listed
@@ -20,7 +22,9 @@ from aggmc_beam.ledger import Ledger
 from aggmc_beam.local import check as checking
 from aggmc_beam.local import output, simulated
 from aggmc_beam.local.engine import Summing, no_progress, run_plan
+from aggmc_beam.local.lock import OutputLock
 from aggmc_beam.local.plan import Plan, check_local
+from aggmc_beam.local.staging import RUN, Staging
 from aggmc_beam.logs import LOGGER
 from aggmc_beam.noise import Noise, noise_from_dict
 from aggmc_beam.noise.description import _MODELS
@@ -40,9 +44,18 @@ def run(options: argparse.Namespace) -> None:
     if options.log is not None:
         options.log.run = config.name
     LOGGER.info("run started", extra={"config": options.config, "engine": engine})
-    if engine == "beam":
-        _run_beam(config, given, options)
-        return
+    with _held(config, options.wait):
+        (_run_beam if engine == "beam" else _run_local)(config, given, options)
+
+
+def _held(config: Config, wait: bool) -> AbstractContextManager[Any]:
+    """Hold the output directory, from before saved moments are read until new ones are written."""
+    directory = config.output.directory
+    far = "://" in directory  # object stores have no locks
+    return nullcontext() if far else OutputLock(directory, config.name, wait)
+
+
+def _run_local(config: Config, given: dict[str, Any], options: argparse.Namespace) -> None:
     if options.beam_options:
         raise UsageError("options after -- are for the Beam engine")
     plan = _open(config)
@@ -203,7 +216,7 @@ def simulate(options: argparse.Namespace) -> None:
         "states": list(simulated.names(config)),
         "transition_matrix": simulated.matrices(config).tolist(),
     }
-    storage.write_atomically(truth, (json.dumps(about) + "\n").encode())
+    write_atomically(truth, (json.dumps(about) + "\n").encode())
     say(f"Written: {path} ({rows:,} rows), {truth}")
 
 
@@ -238,9 +251,9 @@ def report(options: argparse.Namespace) -> None:
         raise InputError(f"{source} is not a file of estimates: {error}") from None
     if not lines:
         raise InputError(f"{source} holds no estimates")
-    about = _about(source.with_name(output.RUN))
+    about = _about(source.with_name(RUN))
     path = Path(options.output) if options.output else source.with_name(output.REPORT)
-    with output.Staging(path.parent) as aside:
+    with Staging(path.parent) as aside:
         output.write_report(lines, aside / path.name, about.get("config"), about.get("ledger"))
     say(f"Written: {path}")
 
@@ -283,7 +296,7 @@ def moments_estimate(options: argparse.Namespace) -> None:
     results, skipped = estimate_state(state, settings)
     if options.output:
         lines = "".join(e.to_json() + "\n" for e in listed(results))
-        storage.write_atomically(options.output, lines.encode())
+        write_atomically(options.output, lines.encode())
         say(f"Written: {options.output}")
         return
     for group, found in results.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,6 +47,8 @@ class Result:
     ledger: dict[str, Any]
     rejections: Callable[[], Iterator[Rejection]]
     state: AggregationState
+    resumed: Mapping[str, Stamp | None] = field(default_factory=dict)
+    """The saved moments that this run went on from, as they were then."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the state."""
@@ -69,6 +71,7 @@ def run_plan(plan: Plan, progress: Progress = no_progress) -> Result:
 
 
 def _run(plan: Plan, progress: Progress, files: dict[str, Stamp | None]) -> Result:
+    resumed = stamps(plan.resumed)
     state = plan.state()
     before = state.records
     summing = Summing(plan, state, progress)
@@ -102,7 +105,7 @@ def _run(plan: Plan, progress: Progress, files: dict[str, Stamp | None]) -> Resu
         "incomplete": counts.incomplete,
         "skipped": skipped,
     }
-    return Result(listed(results), results, ledger, rejections, state)
+    return Result(listed(results), results, ledger, rejections, state, resumed)
 
 
 @dataclass

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from aggmc_beam.config.special import ChainKind, chain_to_plain
+from aggmc_beam.durable import write_atomically
 from aggmc_beam.errors import InputError
 from aggmc_beam.noise import noise_from_dict
 from aggmc_beam.records import MAX_COUNT, Clock
@@ -126,7 +127,7 @@ def state_from_bytes(data: bytes | memoryview, source: str = "these bytes") -> A
 
 
 def save_run(state: AggregationState, path: str | os.PathLike[str]) -> None:
-    storage.write_atomically(path, state_to_bytes(state))
+    write_atomically(path, state_to_bytes(state))
 
 
 def load_run(path: str | os.PathLike[str]) -> AggregationState:
