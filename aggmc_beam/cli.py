@@ -242,6 +242,11 @@ def _add_moments(commands: Any) -> None:
     )
     merge.add_argument("files", nargs="+", metavar="FILE")
     merge.add_argument("-o", "--output", required=True, metavar="FILE")
+    merge.add_argument(
+        "--allow-overlap",
+        action="store_true",
+        help="merge also files that share records, which count twice then",
+    )
     show = _command(
         inner,
         "show",

@@ -272,14 +272,16 @@ def moments_merge(options: argparse.Namespace) -> None:
     total = load_run(options.files[0])
     for file in options.files[1:]:
         total = total + load_run(file)
-    save_run(total, options.output)
     found = describe(total)
+    if found["overlaps"] and not options.allow_overlap:
+        raise InputError(
+            f"{found['overlaps']:,} records are in several of these files and would be summed twice; run over the "
+            "data with input.resume instead, or merge them all the same with --allow-overlap"
+        )
+    save_run(total, options.output)
     say(f"Written: {options.output} ({found['records']:,} records, {found['pairs']:,} pairs)")
     if found["overlaps"]:
-        say(
-            f"Warning: {found['overlaps']:,} records are in several of the files and were summed twice; "
-            "run over the data with input.resume instead"
-        )
+        say(f"Warning: {found['overlaps']:,} records were summed twice; estimates from this file will say so")
 
 
 def moments_show(options: argparse.Namespace) -> None:

@@ -311,6 +311,11 @@ class Fit:
     def _warnings(self, estimate: Estimate, data: CellFit, found: Uncertainty) -> Iterator[str]:
         """What a user must read before the estimate."""
         notes = estimate.diagnostics
+        if estimate.counts["overlaps"]:
+            yield (
+                f"{estimate.counts['overlaps']:,} records were in several of the sums that were merged, and count "
+                "twice here"
+            )
         if not self.settings.open_population:
             latents = data.latents if data.total is self.sums.total else []
             yield from (c.sentence for c in check_totals(data.x, latents, self.resolved) if not c.passed)

@@ -71,6 +71,7 @@ def state_to_bytes(state: AggregationState, deflate: bool = True) -> bytes:
         "population": spec.population,
         "clock": [spec.clock.step, spec.clock.origin],
         "group_by": list(spec.group_by),
+        "realization": spec.realization,
         "replicates": spec.replicates,
         "block": spec.block,
         "of_shares": state.of_shares,
@@ -242,6 +243,7 @@ def _spec(meta: dict[str, Any]) -> SumSpec:
         Clock(step, origin),
         _names(meta["group_by"], "columns of groups"),
         *numbers,
+        _name(meta["realization"]),
     )
 
 
@@ -249,6 +251,12 @@ def _rule(row: list[int]) -> Replicates:
     if row[0] < 0 or min(row[1:3]) < 1 or max(map(abs, row)) >= _LARGEST:
         raise InputError("its jackknife groups are not those of any data")
     return Replicates(*row)
+
+
+def _name(given: Any) -> str:
+    if not isinstance(given, str):
+        raise InputError("its column of realizations has no name")
+    return given
 
 
 def _names(given: Any, what: str, distinct: bool = True) -> tuple[str, ...]:
