@@ -242,7 +242,8 @@ def _spec(meta: dict[str, Any]) -> SumSpec:
         N,
         Clock(step, origin),
         _names(meta["group_by"], "columns of groups"),
-        *numbers,
+        numbers[0],
+        numbers[1],
         _name(meta["realization"]),
     )
 

@@ -244,7 +244,7 @@ class Tracks:
     def _steps(self, keys: np.ndarray) -> np.ndarray:
         """How many steps each of these realizations has."""
         found = np.bincount(self.key, self.stop - self.start + 1, minlength=int(keys.max(initial=0)) + 1)
-        return found[keys].astype(np.int64)
+        return np.asarray(found[keys], np.int64)
 
     def renumbered(self, keys: np.ndarray) -> Tracks:
         """The tracks of the realizations with keys[k] >= 0, under those keys."""
