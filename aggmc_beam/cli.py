@@ -200,6 +200,9 @@ def _add_run(commands: Any) -> None:
     made.add_argument("--engine", choices=["local", "beam"], help="instead of the config's")
     made.add_argument("--quiet", action="store_true", help="print no table")
     made.add_argument("--whole", action="store_true", help="print every matrix, however wide")
+    made.add_argument(
+        "--wait", action="store_true", help="wait while another run writes to the same directory"
+    )
 
 
 def _add_check(commands: Any) -> None:
@@ -320,6 +323,11 @@ def _add_moments(commands: Any) -> None:
     )
     merge.add_argument("files", nargs="+", metavar="FILE")
     merge.add_argument("-o", "--output", required=True, metavar="FILE")
+    merge.add_argument(
+        "--allow-overlap",
+        action="store_true",
+        help="merge also files that share records, which count twice then",
+    )
     show = _command(
         inner,
         "show",

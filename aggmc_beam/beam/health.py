@@ -18,9 +18,9 @@ from apache_beam.utils.timestamp import Timestamp
 
 from aggmc_beam.beam.files import is_local
 from aggmc_beam.beam.timing import HEALTH_ENDS, SUM_ENDS, Timing
+from aggmc_beam.durable import write_atomically
 from aggmc_beam.ledger import Ledger, check_rejected
 from aggmc_beam.result import Estimate
-from aggmc_beam.sums import storage
 from aggmc_beam.times import iso
 
 HEALTH = "health.json"
@@ -155,7 +155,7 @@ class WriteHealth(beam.DoFn):  # type: ignore[misc]
         path = str(FileSystems.join(self.directory, HEALTH))
         if is_local(self.directory):
             os.makedirs(self.directory, exist_ok=True)
-            storage.write_atomically(path, data)
+            write_atomically(path, data)
             return
         with FileSystems.create(path) as far:
             far.write(data)

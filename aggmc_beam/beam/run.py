@@ -39,6 +39,7 @@ from aggmc_beam.local.blocks import Place, RowCounts
 from aggmc_beam.local.engine import Result
 from aggmc_beam.local.explain import CONFLICT, Rejection, explain
 from aggmc_beam.local.plan import Plan
+from aggmc_beam.local.staging import Staging, order
 from aggmc_beam.local.unchanged import check_unchanged, stamps
 from aggmc_beam.result import Estimate
 from aggmc_beam.sums.records import Group
@@ -314,7 +315,7 @@ def write(result: Result, config: Config, given: Mapping[str, Any]) -> None:
     if is_local(target):
         output.write(result, config, given)
         if config.output.parquet:
-            with output.Staging(target) as aside:
+            with Staging(target) as aside:
                 parquet_frame(result.estimates).write_parquet(aside / "estimates.parquet")
         return
     with tempfile.TemporaryDirectory(prefix="aggmc-") as directory:
@@ -323,7 +324,7 @@ def write(result: Result, config: Config, given: Mapping[str, Any]) -> None:
         if config.output.parquet:
             paths.append(Path(directory) / "estimates.parquet")
             parquet_frame(result.estimates).write_parquet(paths[-1])
-        for path in sorted(paths, key=output.order):
+        for path in sorted(paths, key=order):
             with open(path, "rb") as source, FileSystems.create(f"{target.rstrip('/')}/{path.name}") as far:
                 shutil.copyfileobj(source, far)
 

@@ -19,6 +19,7 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions
 
 from aggmc_beam.beam.files import is_local
 from aggmc_beam.config import Output
+from aggmc_beam.durable import write_atomically
 from aggmc_beam.errors import InputError
 from aggmc_beam.result import Estimate
 from aggmc_beam.tables import table_files
@@ -139,6 +140,7 @@ def append(path: str, data: bytes) -> None:
             written = stream.write(data)
             if written != len(data):
                 raise OSError(f"{path}: only {written} of {len(data)} bytes could be written")
+            os.fsync(stream.fileno())
         except OSError:
             stream.truncate(end)
             raise
@@ -150,15 +152,7 @@ def store(path: str, data: bytes) -> None:
         with FileSystems.create(path) as stream:
             stream.write(data)
         return
-    aside = os.path.join(os.path.dirname(path), f".{uuid.uuid4().hex}")
-    try:
-        with open(aside, "wb") as near:
-            near.write(data)
-        os.replace(aside, path)
-    except OSError:
-        if os.path.exists(aside):
-            os.remove(aside)
-        raise
+    write_atomically(path, data)
 
 
 def line(element: Any) -> str:

@@ -324,6 +324,11 @@ class Fit:
     def _warnings(self, estimate: Estimate, data: CellFit, checks: Sequence[Check]) -> Iterator[str]:
         """What a user must read before the estimate."""
         notes = estimate.diagnostics
+        if estimate.counts["overlaps"]:
+            yield (
+                f"{estimate.counts['overlaps']:,} records were in several of the sums that were merged, and count "
+                "twice here"
+            )
         yield from (check.sentence for check in checks if not check.passed)
         open_rows = [row for row in notes["rows"] if row["flag"] == "not-determined"]
         for contradicted, words in (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,8 @@ class Result:
     rejections: Callable[[], Iterator[Rejection]]
     state: AggregationState
     follow_up: Callable[[Path], None] = no_tables
+    resumed: Mapping[str, Stamp | None] = field(default_factory=dict)
+    """The saved moments that this run went on from, as they were then."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the state."""
@@ -71,6 +73,7 @@ def run_plan(plan: Plan, progress: ProgressHook = no_progress) -> Result:
 
 
 def _run(plan: Plan, progress: ProgressHook, files: dict[str, Stamp | None]) -> Result:
+    resumed = stamps(plan.resumed)
     state = plan.state()
     before = state.records
     summing = Summing(plan, state, progress)
@@ -107,7 +110,7 @@ def _run(plan: Plan, progress: ProgressHook, files: dict[str, Stamp | None]) -> 
     follow_up = FollowUp(plan, results, passes)
     if plan.config.output.flows:
         ledger["without_flows"] = follow_up.skipped
-    return Result(listed(results), results, ledger, rejections, state, follow_up.write)
+    return Result(listed(results), results, ledger, rejections, state, follow_up.write, resumed)
 
 
 @dataclass

@@ -7,7 +7,7 @@ duplicate, or refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,6 +28,8 @@ from aggmc_beam.sums.tracks import Taken, Tracks
 
 #: How a realization's population is known: not at all or one for all, from a column, or by its total.
 ONE, COLUMN, TOTALS = POPULATIONS = "one", "column", "totals"
+#: The column of realizations, unless something else is said.
+REALIZATION = "realization"
 #: The rule of a group without records.
 _NO_RULE = Replicates(0)
 
@@ -50,6 +52,8 @@ class SumSpec:
     group_by: tuple[str, ...] = ()
     replicates: int | None = None
     block: int | None = None
+    realization: str = REALIZATION
+    """The column that names realizations: under another name the same record would be met as a new one."""
 
     @classmethod
     def plan(
@@ -64,6 +68,7 @@ class SumSpec:
         group_by: tuple[str, ...] = (),
         replicates: int | None = None,
         block: int | None = None,
+        realization: str = REALIZATION,
     ) -> SumSpec:
         """The spec of a run: `population` is N of every realization, unless it is "estimate" or records have
         their own (`has_populations`). The totals of exact counts tell it, unless individuals enter and leave
@@ -80,7 +85,7 @@ class SumSpec:
         if populations != ONE and noise.is_known and not noise.varies:  # shares would distort an offset
             undo = bool((noise.offset(len(states)) != 0).any())
         return cls(states, chain, noise, populations, undo, None if is_open else N, clock or Clock(), group_by,
-                   replicates, block)  # fmt: skip
+                   replicates, block, realization)  # fmt: skip
 
     @property
     def undone(self) -> Noise | None:
@@ -92,6 +97,7 @@ class SumSpec:
         differences = {
             "states": (list(self.states), list(other.states)),
             "the columns of groups": (list(self.group_by), list(other.group_by)),
+            "the columns of realizations": (self.realization, other.realization),
             "the chain": (chain_to_plain(self.chain), chain_to_plain(other.chain)),
             "the time step": (self.clock, other.clock),
             "how populations are known": (self.populations, other.populations),
@@ -244,8 +250,10 @@ class AggregationState:
             both._replicates(between.key, between.time, group), weight, np.zeros(0, np.int64),
         )  # fmt: skip
         both.sums = both.sums + other.sums.renumbered(numbers) + between_sums
-        first = int(both.group_of[0])
-        both.sums = both.sums.counted(Counts(realizations=-between.shared, overlaps=between.overlaps), first)
+        for g, shared in _by_group(both.group_of[between.shared]):
+            both.sums = both.sums.counted(Counts(realizations=-shared), g)
+        for g, overlaps in _by_group(both.group_of[between.overlaps]):
+            both.sums = both.sums.counted(Counts(overlaps=overlaps), g)
         return both
 
     def index_groups(self) -> None:
@@ -429,3 +437,8 @@ class AggregationState:
     def _place(self, records: Records, at: Any) -> str:
         name = str(records.names[records.realization[at]])
         return f"realization {name!r}, time {self.spec.clock.label(int(records.time[at]))}"
+
+
+def _by_group(group: np.ndarray) -> Iterator[tuple[int, int]]:
+    """(group, how often it is there)."""
+    yield from zip(*map(np.ndarray.tolist, np.unique(group, return_counts=True)), strict=True)

@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from aggmc_beam.chain import Chain, Stationary
+from aggmc_beam.durable import write_atomically
 from aggmc_beam.errors import InputError
 from aggmc_beam.sums.centred import Centred
 from aggmc_beam.sums.jackknife import Extent, Replicates
@@ -271,9 +272,8 @@ class Sums:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to a file that `load` and `am.estimate` read."""
-        from aggmc_beam.sums import storage
 
-        storage.write_atomically(path, self.to_bytes())
+        write_atomically(path, self.to_bytes())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Sums:
