@@ -280,7 +280,11 @@ def moments_estimate(options: argparse.Namespace) -> None:
     settings = Settings(
         _noise(options.noise), _population(options.population), options.estimator, chain, options.level
     )
-    results, skipped = estimate_state(state, settings)
+    progress = Progress()
+    try:
+        results, skipped = estimate_state(state, settings, progress)
+    finally:
+        progress.clear()
     if options.output:
         lines = "".join(e.to_json() + "\n" for e in listed(results))
         storage.write_atomically(options.output, lines.encode())

@@ -33,9 +33,9 @@ from aggmc_beam.fit.observations import check_counts, check_populations
 from aggmc_beam.fit.resolve import Resolved, resolve
 from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.sums.moments import Moments
+from aggmc_beam.sums.profile import Profile
 from aggmc_beam.sums.run_file import load
 from aggmc_beam.sums.state import AggregationState
-from aggmc_beam.sums.steps import Profile
 from aggmc_beam.sums.sums import Sums
 
 #: Fewer groups than this tell too little of a covariance.
