@@ -280,11 +280,7 @@ def moments_estimate(options: argparse.Namespace) -> None:
     settings = Settings(
         _noise(options.noise), _population(options.population), options.estimator, chain, options.level
     )
-    progress = Progress()
-    try:
-        results, skipped = estimate_state(state, settings, progress)
-    finally:
-        progress.clear()
+    results, skipped = estimate_state(state, settings)
     if options.output:
         lines = "".join(e.to_json() + "\n" for e in listed(results))
         storage.write_atomically(options.output, lines.encode())

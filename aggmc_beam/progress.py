@@ -6,9 +6,6 @@ import sys
 import time
 from typing import TextIO
 
-#: What a stage counts, where that is not the unit of the whole.
-UNITS = {"estimating": "groups"}
-
 
 class Progress:
     """Rows, or other units, done and per second, and time left, at most ten times a second."""
@@ -27,8 +24,7 @@ class Progress:
             return
         self.last = now
         speed = done / max(now - self.began, 1e-6)
-        unit = UNITS.get(stage, self.unit)
-        line = f"{stage}: {done:,} {unit}, {speed:,.{0 if speed >= 10 else 1}f} {unit}/s"
+        line = f"{stage}: {done:,} {self.unit}, {speed:,.{0 if speed >= 10 else 1}f} {self.unit}/s"
         if total:
             left = max(total - done, 0) / speed if speed else 0.0
             bar = "#" * int(20 * done / total)

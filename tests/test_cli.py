@@ -233,20 +233,6 @@ def test_an_interrupted_run_leaves_nothing_half_written(kind, here):
     assert Path("out/estimates.jsonl").read_text() == "old\n"
 
 
-def test_progress_tells_how_many_groups_are_estimated(tmp_path):
-    from aggmc_beam.config import read_config
-    from aggmc_beam.local import run
-
-    rows = [f"{g},{k},{t},{k + t % 2},{5 - t % 2}" for g in "ab" for k in range(4) for t in range(6)]
-    path = tmp_path / "counts.csv"
-    path.write_text("\n".join(["g,realization,time,in,out", *rows]) + "\n")
-    told = []
-    config = {"input": {"files": str(path)}, "states": ["in", "out"], "group_by": ["g"], "population": 9,
-              "noise": {"model": "binomial", "alpha": 0.9}}  # fmt: skip
-    run(read_config(config), lambda *now: told.append(now))
-    assert [now for now in told if now[0] == "estimating"] == [("estimating", 1, 2), ("estimating", 2, 2)]
-
-
 def test_progress_is_shown_on_a_terminal_only():
     from io import StringIO
 

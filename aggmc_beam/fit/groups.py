@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -81,16 +81,12 @@ def _as_shares_of(sums: Sums, N: np.ndarray, of_shares: bool) -> tuple[Sums, boo
 
 
 def estimate_state(
-    state: AggregationState,
-    settings: Settings,
-    progress: Callable[[str, int, int | None], None] = lambda stage, done, total: None,
+    state: AggregationState, settings: Settings
 ) -> tuple[dict[Group, Estimate | Estimates], dict[str, str]]:
-    """Estimates by group, and the groups that have too little data, with the reason. `progress` is told how many
-    groups of how many are done."""
+    """Estimates by group, and the groups that have too little data, with the reason."""
     results: dict[Group, Estimate | Estimates] = {}
     skipped: dict[str, str] = {}
-    for done, (name, found) in enumerate(estimate_groups(state, settings), 1):
-        progress("estimating", done, len(state.groups))
+    for name, found in estimate_groups(state, settings):
         if isinstance(found, InputError):
             if len(state.groups) == 1:
                 raise found

@@ -84,7 +84,7 @@ def _run(plan: Plan, progress: Progress, files: dict[str, Stamp | None]) -> Resu
         raise InputError(_nothing(counts.read, rejections()))
     summing.count_in_state()
     rows = summing.ledger(state.records - before)
-    results, skipped = estimate_state(state, plan.settings, progress)
+    results, skipped = estimate_state(state, plan.settings)
     total = state.sums.total
     ledger = {
         "files": len(plan.sources),
