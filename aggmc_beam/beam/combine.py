@@ -21,7 +21,8 @@ from aggmc_beam.ledger import check_rejected
 from aggmc_beam.local.plan import Plan
 from aggmc_beam.noise import Noise
 from aggmc_beam.sums.records import Records, joined_records
-from aggmc_beam.sums.state import AggregationState, SumSpec
+from aggmc_beam.sums.spec import SumSpec
+from aggmc_beam.sums.state import AggregationState
 
 #: Elements that wait to be read: enough for their columns to be worth making, few enough that those of a thousand
 #: keys fit into memory.

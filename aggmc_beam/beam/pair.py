@@ -27,7 +27,7 @@ from aggmc_beam.local.explain import CONFLICT
 from aggmc_beam.local.plan import Plan
 from aggmc_beam.noise import Exact
 from aggmc_beam.records import Record, as_row, realization_number
-from aggmc_beam.sums.state import COLUMN, ONE
+from aggmc_beam.sums.spec import COLUMN, ONE
 from aggmc_beam.sums.track import Track
 
 FORGOTTEN = "it came too late: its realization had been silent for stream.state_ttl and was forgotten"

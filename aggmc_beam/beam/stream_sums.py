@@ -14,7 +14,7 @@ from aggmc_beam.noise.undo import undo_noise
 from aggmc_beam.sums.jackknife import Extent, Replicates
 from aggmc_beam.sums.kernel import Pairs, find_pairs
 from aggmc_beam.sums.moments import Counts
-from aggmc_beam.sums.state import ONE, SumSpec
+from aggmc_beam.sums.spec import ONE, SumSpec
 from aggmc_beam.sums.steps import MAX_BINS
 from aggmc_beam.sums.sums import Sums
 

@@ -127,7 +127,7 @@ class Blocks:
         """G = sigma + (C0 - sigma - V) B, with B = (sigma + damping V)^-1 sigma."""
         found = self._attenuated.get(damping)
         if found is None:
-            control = np.zeros((self.S, self.S))
+            control: np.ndarray = np.zeros((self.S, self.S))
             if not np.isinf(damping):
                 control = pseudo_inverse(self.sigma + damping * self.V_within) @ self.sigma
             lag0 = self.C0 - self.f * (self.sigma + self.V_within)
@@ -136,7 +136,7 @@ class Blocks:
 
     @cached_property
     def _scale(self) -> np.ndarray:
-        return np.sqrt(self.mu)[:, None] * pseudo_inverse(self.sigma, 1e-6)
+        return np.asarray(np.sqrt(self.mu)[:, None] * pseudo_inverse(self.sigma, 1e-6))
 
     def choose_attenuation(self, P: np.ndarray) -> None:
         """The damping with the least replicate variance of the within estimate."""

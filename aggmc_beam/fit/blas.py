@@ -68,6 +68,7 @@ _held = _Held()
 def _libraries() -> Any:
     """The libraries that there are. scipy brings a BLAS of its own, which is loaded when it is first asked for
     and then has as many threads as it likes, so it is asked for here."""
+    import numpy.linalg  # noqa: F401
     import scipy.linalg  # noqa: F401
     from threadpoolctl import ThreadpoolController  # takes a moment to import
 

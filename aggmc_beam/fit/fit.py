@@ -27,7 +27,7 @@ from aggmc_beam.progress import ProgressHook, no_progress
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.simulation import stationary_distribution
 from aggmc_beam.sums.moments import Moments, add_moments
-from aggmc_beam.sums.steps import Profile
+from aggmc_beam.sums.profile import Profile
 from aggmc_beam.sums.sums import Sums
 
 #: A state whose mean share is below this many standard errors is rare: its row is a guess.

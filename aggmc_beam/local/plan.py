@@ -14,7 +14,8 @@ from aggmc_beam.local.schema import find_schema
 from aggmc_beam.local.sources import Source, open_files
 from aggmc_beam.records import Schema
 from aggmc_beam.sums.run_file import find_run, load_run
-from aggmc_beam.sums.state import AggregationState, SumSpec
+from aggmc_beam.sums.spec import SumSpec
+from aggmc_beam.sums.state import AggregationState
 
 #: Bytes of text that a value takes at least, with its separator; and how often smaller it is if compressed.
 VALUE_BYTES, PACKED = 2, 6

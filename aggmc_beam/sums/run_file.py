@@ -21,7 +21,8 @@ from aggmc_beam.sums import storage
 from aggmc_beam.sums.jackknife import Replicates
 from aggmc_beam.sums.moments import Counts
 from aggmc_beam.sums.records import realization_numbers
-from aggmc_beam.sums.state import ONE, POPULATIONS, AggregationState, SumSpec
+from aggmc_beam.sums.spec import ONE, POPULATIONS, SumSpec
+from aggmc_beam.sums.state import AggregationState
 from aggmc_beam.sums.steps import StepSums
 from aggmc_beam.sums.sums import Sums
 from aggmc_beam.sums.tracks import Tracks
