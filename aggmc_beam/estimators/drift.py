@@ -238,7 +238,7 @@ class _Search:
             rate = (rate + weight * info[1] * self._step(1, self.eye, info)) / total
             if rate > 0:
                 rate *= max(0.0, 1 - threshold / (total * rate**2))
-            self.leaving = min(max(rate, 0.002), 1.0)
+            self.leaving = min(max(rate, 1 / (blocks.n * blocks.B)), 1.0)  # someone may have moved
             self.width = float(np.sqrt(self.leaving**2 + min(1 / total, 1.0)))
             self.P = self._solve(weight)
         return DriftFit(self.P, self._error(weight), self.leaving, float(conflict), weight)

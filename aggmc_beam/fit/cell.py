@@ -23,7 +23,14 @@ from aggmc_beam.estimators.curvature import CURVATURE_STATES, gmm_error
 from aggmc_beam.estimators.dispersion import dispersion, in_units, steps_in_units
 from aggmc_beam.estimators.drift import drift_fit
 from aggmc_beam.estimators.fast import fast
-from aggmc_beam.estimators.ground import INDEPENDENT, Ground, conditional, dispersed, independent, untested
+from aggmc_beam.estimators.ground import (
+    INDEPENDENT,
+    Ground,
+    conditional,
+    dispersed,
+    independent,
+    untested,
+)
 from aggmc_beam.estimators.inference import jackknife, leave_each_out, leave_one_out
 from aggmc_beam.estimators.latent import Latent
 from aggmc_beam.estimators.periods import Period, find_period
@@ -31,7 +38,7 @@ from aggmc_beam.estimators.registry import SMOOTH, apply
 from aggmc_beam.estimators.stationarity import Trend, drift_alarm
 from aggmc_beam.estimators.stepwise import StepSums, one_step, step_sums
 from aggmc_beam.fit.intervals import Parts, Sources, Uncertainty, disagreeing, uncertainty
-from aggmc_beam.fit.scores import held_out, scores_of
+from aggmc_beam.fit.scores import held_out, predicts_as_well, scores_of
 from aggmc_beam.sums.moments import Moments, add_moments
 from aggmc_beam.sums.profile import LEFT1, Profile, add_profiles
 
@@ -274,7 +281,17 @@ class CellFit:
         means = None if within is None else whole.without(within)
         if means is None or not means.moves_beside(whole):
             within, means = None, None
+        elif self._comes_back(point) and within is not None:
+            whole, within, means = within, None, None
         return Sources(whole, within, means, self._starts(), self._middles())
+
+    @staticmethod
+    def _comes_back(point: Point) -> bool:
+        """Whether the means say nothing of the mean matrix: a series whose means come back for good has a matrix
+        that does so, unless the movement about them is not that of individuals, so that neither can be trusted."""
+        if point.trend is None or point.trend.period is None:
+            return False
+        return point.ground is not None and point.ground.name == INDEPENDENT
 
     def _starts(self) -> np.ndarray | None:
         """[G, S]: mean shares at the first step of each group, if groups are made of whole realizations."""
@@ -346,7 +363,7 @@ class CellFit:
         if view is None or view.dispersion is None or view.dispersion.factor < SHOCKED:
             return False
         several = sums is not None and sums.pairs >= FEW_REALIZATIONS * sums.steps
-        return not several and "worse" in scores
+        return not several and predicts_as_well(scores)
 
     def jackknifed(self, name: str) -> np.ndarray:
         """The jackknife of an estimator without constraints."""

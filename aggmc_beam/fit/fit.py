@@ -21,7 +21,7 @@ from aggmc_beam.fit.cell import CellFit, Point, Seen
 from aggmc_beam.fit.checks import Check, check_totals
 from aggmc_beam.fit.intervals import Parts, Uncertainty
 from aggmc_beam.fit.resolve import resolve
-from aggmc_beam.fit.scores import better_baseline
+from aggmc_beam.fit.scores import doubt
 from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.progress import ProgressHook, no_progress
 from aggmc_beam.result import Estimate, Estimates
@@ -339,14 +339,14 @@ class Fit:
             if states:
                 yield f"moves from {_listed(states)} {words}; see the notes"
         scores = notes.get("scores", {})
-        mu = np.maximum(data.x.mu, 0.0)
-        P, error = estimate.transition_matrix, estimate.standard_error
-        better = better_baseline(scores, P, error, estimate.baselines, mu)
+        P, error, mu = estimate.transition_matrix, estimate.standard_error, np.maximum(data.x.mu, 0.0)
+        better = doubt(scores, P, error, estimate.baselines, mu)
         if better is not None:
             words = {"identity": "nobody moves", "naive": "all are like the mean"}[better]
+            how = "better than" if scores["estimate"] > scores[better] else "about as well as"
             yield (
-                f'on data left out, "{words}" predicts the next step better than this estimate, with an error '
-                f"of {scores[better]:.3g} against {scores['estimate']:.3g}"
+                f'on data left out, "{words}" predicts the next step {how} this estimate, with an error '
+                f"of {scores[better]:.4g} against {scores['estimate']:.4g}"
             )
         period = notes.get("period")
         if period is not None:
