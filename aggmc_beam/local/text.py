@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from inspect import signature
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,6 +39,12 @@ SAMPLE = 100
 MISLED = 16
 #: Longest whole number that Polars reads without rounding.
 DIGITS = 30
+#: Rows may have more or fewer fields than the header. Polars 1 takes them without being told.
+_RAGGED: dict[str, Any] = {
+    name: value
+    for name, value in (("extra_columns", "ignore"), ("missing_columns", "insert"))
+    if name in signature(pl.scan_csv).parameters
+}
 _BOM, _QUOTE, _LINE = b"\xef\xbb\xbf", b'"', b"\n"
 
 
@@ -394,8 +401,7 @@ class Csv(_Reader):
             encoding="utf8-lossy",
             ignore_errors=True,
             truncate_ragged_lines=True,
-            extra_columns="ignore",
-            missing_columns="insert",
+            **_RAGGED,
             raise_if_empty=False,
         )
         return lines.select(wanted).collect()
