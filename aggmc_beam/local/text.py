@@ -74,16 +74,21 @@ class Piece:
 def open_text(path: str) -> IO[bytes]:
     """The bytes of a text file, unpacked if it is compressed by gzip, bzip2 or zstd."""
     with open(path, "rb") as stream:
-        head = stream.read(4)
-    if head[:2] == b"\x1f\x8b":
-        return gzip.open(path, "rb")  # type: ignore[return-value]
-    if head[:3] == b"BZh":
-        return bz2.open(path, "rb")
-    if head == b"\x28\xb5\x2f\xfd":
+        first = stream.read(4)
+    return unpacked(path, first) or open(path, "rb")
+
+
+def unpacked(file: Any, first: bytes) -> Any:
+    """A file, or one that is open, whose first four bytes are these, unpacked; None if it is not compressed."""
+    if first[:2] == b"\x1f\x8b":
+        return gzip.open(file, "rb")
+    if first[:3] == b"BZh":
+        return bz2.open(file, "rb")
+    if first == b"\x28\xb5\x2f\xfd":
         import pyarrow as pa
 
-        return pa.input_stream(path, compression="zstd")  # type: ignore[no-any-return]
-    return open(path, "rb")
+        return pa.input_stream(file, compression="zstd")
+    return None
 
 
 def pieces(path: str, separator: str | None = None) -> Iterator[Piece]:
