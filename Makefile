@@ -9,7 +9,7 @@ PEERS := benchmarks/.venv
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help run test lint format accept bench scale real paper docs lock clean chaos soak fuzz audit bandit
+.PHONY: help run test lint format accept bench scale real paper docs lock clean chaos soak fuzz audit bandit oldest
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -29,6 +29,17 @@ run: $(READY)  ## simulate a noisy mobility feed, estimate its transition matrix
 
 test: $(READY)  ## the tests, with doctests and the README's examples
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not accept and not chaos"
+
+OLDEST := .oldest/bin
+.oldest/ready: tests/oldest.txt setup.py
+	$(PYTHON) -m venv .oldest
+	$(OLDEST)/python -m pip install --quiet --disable-pip-version-check -c tests/oldest.txt -e ".[test]"
+	@touch $@
+
+oldest: .oldest/ready  ## the engines' tests with the oldest Beam and Polars that setup.py allows
+	$(OLDEST)/python -m pytest -q -n 2 --dist loadgroup -o filterwarnings=ignore tests/test_tidy.py tests/test_local.py \
+	  tests/test_beam_combine.py tests/test_beam_transform.py tests/test_beam_bounded.py tests/test_beam_stream.py \
+	  tests/test_beam_poison.py tests/test_beam_pair.py
 
 lint: $(READY)  ## ruff, mypy --strict, and which layer may import which
 	$(BIN)/ruff check .
@@ -119,5 +130,5 @@ lock: $(READY)  ## resolve the dependencies anew, for all supported Pythons
 	  --no-emit-index-url --no-annotate --upgrade benchmarks/peers.in -o benchmarks/peers.lock
 
 clean:  ## remove the environment and caches
-	rm -rf $(VENV) $(PEERS) .tools .fuzz build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .oldest $(PEERS) .tools .fuzz build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

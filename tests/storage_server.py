@@ -22,6 +22,8 @@ class StorageServer(RestServer):
 
     def __init__(self):
         self.objects: dict[str, bytes] = {}
+        #: Bytes that were read.
+        self.read = 0
         self.unfinished: dict[str, tuple[str, bytearray]] = {}
         super().__init__(
             [
@@ -46,11 +48,13 @@ class StorageServer(RestServer):
         data = self.objects[self._existing(request)]
         wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", request.headers.get("Range", ""))
         if wanted is None:
+            self.read += len(data)
             return Answer(data, 200, BYTES)
         first, last = int(wanted[1]), min(int(wanted[2] or len(data)), len(data) - 1)
         if first >= len(data):
             raise Failure(416, "requestedRangeNotSatisfiable", f"there are {len(data)} bytes")
         place = {"Content-Range": f"bytes {first}-{last}/{len(data)}"}
+        self.read += last + 1 - first
         return Answer(data[first : last + 1], 206, {**BYTES, **place})
 
     def batch(self, request):

@@ -25,7 +25,8 @@ beam.coders.registry.register_coder(AggregationState, StateCoder)
 
 
 class Estimate(beam.PTransform):  # type: ignore[misc]
-    """(key, state) to (key, estimate): one for each group of the state, and each cell of its chain.
+    """(key, state) to (key, estimate): one for each group of the state, and each cell of its chain. An estimate tells
+    the window of Beam that it belongs to.
 
     States come from `SumsCombineFn`, `SumRecords` or a run. `noise`, `population` and `chain` are those that the
     sums were made for, unless they are given. A state with too little data to be estimated from has no estimate;
@@ -89,7 +90,9 @@ class EstimateStates(beam.DoFn):  # type: ignore[misc]
         self.seconds = distribution("milliseconds_per_estimate")
         self.skipped = counter("skipped_groups")
 
-    def process(self, element: tuple[Any, AggregationState]) -> Iterator[tuple[Any, Found]]:
+    def process(
+        self, element: tuple[Any, AggregationState], window: Any = beam.DoFn.WindowParam
+    ) -> Iterator[tuple[Any, Found]]:
         key, state = element
         for _, found in self.estimates(state):
             if isinstance(found, InputError):
@@ -98,7 +101,7 @@ class EstimateStates(beam.DoFn):  # type: ignore[misc]
                 self.skipped.inc()
                 continue
             for one in found:
-                yield key, one
+                yield key, in_window(one, window)
 
     def estimates(self, state: AggregationState) -> Iterator[tuple[Group, list[Found] | InputError]]:
         """The estimates of each group, labelled with its names and times, or why there are none."""

@@ -20,12 +20,12 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 
 from aggmc_beam.beam.exact import SHARDS, Reach, Summed, join_reaches, of_groups
-from aggmc_beam.beam.files import File, is_local, open_plan, opened
+from aggmc_beam.beam.files import File, is_local, opened
 from aggmc_beam.beam.health import WriteHealth
 from aggmc_beam.beam.lost import fail_when_lost
 from aggmc_beam.beam.parsing import ParseRecords
 from aggmc_beam.beam.pieces import SumFiles
-from aggmc_beam.beam.plan import plan_of
+from aggmc_beam.beam.plan import open_plan, plan_of
 from aggmc_beam.beam.sinks import WriteEstimates, WriteRejected, each, need_client, parquet_frame
 from aggmc_beam.beam.transforms import EstimateBuckets, SumElements, check_counts, total_counts
 from aggmc_beam.beam.unbounded import Refresh

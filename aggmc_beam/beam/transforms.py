@@ -130,19 +130,30 @@ class _ReadPiece(beam.DoFn):  # type: ignore[misc]
 
 
 class WriteEstimates(beam.PTransform):  # type: ignore[misc]
-    """Estimates, or (key, estimate) pairs, to JSON lines in `directory` and, if they are named, to Parquet files
-    there, a table of BigQuery and a topic of Pub/Sub.
+    """Estimates, or (key, estimate) pairs, to what is named: JSON lines in `directory`, with `parquet` also Parquet
+    files there, a table of BigQuery, a topic of Pub/Sub.
     """
 
     def __init__(
-        self, directory: str, parquet: bool = False, bigquery: str | None = None, pubsub: str | None = None
+        self,
+        directory: str | None = None,
+        parquet: bool = False,
+        bigquery: str | None = None,
+        pubsub: str | None = None,
     ) -> None:
         super().__init__()
-        self.output = Output(directory=directory, parquet=parquet, bigquery=bigquery, pubsub=pubsub)
+        if directory is None and (parquet or (bigquery is None and pubsub is None)):
+            raise InputError(
+                "name a directory" + (" for Parquet files" if parquet else ", bigquery or pubsub")
+            )
+        self.files = directory is not None
+        self.output = Output(directory=directory or "", parquet=parquet, bigquery=bigquery, pubsub=pubsub)
 
     def expand(self, estimates: Any) -> Any:
         plain = estimates | "Without keys" >> beam.Map(_without_key).with_output_types(Found)
-        return plain | "Write" >> sinks.WriteEstimates(self.output, streaming=not estimates.is_bounded)
+        return plain | "Write" >> sinks.WriteEstimates(
+            self.output, streaming=not estimates.is_bounded, files=self.files
+        )
 
 
 def _without_key(element: Found | tuple[Any, Found]) -> Found:
