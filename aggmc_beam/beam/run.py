@@ -21,6 +21,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from aggmc_beam.beam.exact import Reach, join_reaches, of_groups
 from aggmc_beam.beam.files import File, is_local, open_plan, opened
+from aggmc_beam.beam.follow_up import asks
+from aggmc_beam.beam.follow_up_files import FollowFiles, follow_stream
 from aggmc_beam.beam.health import WriteHealth
 from aggmc_beam.beam.lost import fail_when_lost
 from aggmc_beam.beam.parsing import ParseRecords
@@ -81,7 +83,10 @@ def start(config: Config, arguments: Sequence[str] = ()) -> Any:
     """Start the pipeline of an unbounded run; what Beam hands back, to wait for or to cancel."""
     pipeline = beam.Pipeline(options=pipeline_options(arguments, config.input))
     plan = plan_of(config)
-    found = pipeline | "Read" >> ReadStream(plan) | "Estimate" >> Refresh(plan)
+    read = pipeline | "Read" >> ReadStream(plan)
+    found = read | "Estimate" >> Refresh(plan)
+    if asks(config.output):
+        follow_stream(plan, read[0], found.estimates)
     _ = found.estimates | "Write" >> WriteEstimates(config.output, streaming=True)
     _ = found.rejected | "Write rejected" >> WriteRejected(config.output.directory)
     _ = found.health | "Write health" >> beam.ParDo(WriteHealth(config.output.directory))
@@ -133,6 +138,8 @@ def build(pipeline: Any, plan: Plan, files: list[File], given: Mapping[str, Any]
     )
     listed = estimated.estimates | "Each" >> beam.FlatMap(each).with_output_types(Estimate)
     _ = listed | "Sinks" >> WriteEstimates(config.output, streaming=False, files=False)
+    if asks(config.output):
+        _ = listed | "Follow up" >> FollowFiles(plan, files)
     rejections = (
         found.places | "By file" >> beam.GroupByKey() | "Explain" >> beam.ParDo(Explain(plan, numbered))
     )
