@@ -26,7 +26,7 @@ from aggmc_beam.sums.records import Records
 from aggmc_beam.uses.live import Live, Wanted
 
 STATES = ["a", "b", "c", "d"]
-KINDS = ("flows", "forecasts", "scores", "alarms", "rejected")
+KINDS = ("flows", "forecasts", "scores", "alarms", "changes", "rejected")
 
 
 def rows(n, groups=("x",)):
@@ -203,3 +203,15 @@ def test_a_stream_of_a_config_appends_lines(tmp_path):
     assert len(lines["flows"]) == 2 * 39 * 16
     assert {r["time"] for r in lines["forecast"]} == {20, 40}
     assert {r["realization"]: r["forecasts"] for r in lines["forecast_scores"]} == {"r0": 1, "r1": 1}
+
+
+def test_a_change_is_told_along_windows():
+    P, Q = chain(), chain(seed=3, stay=0.4)
+    n, _ = walk(np.array([P] * 100 + [Q] * 99), K=6, T=200)
+    wanted = {"chain": am.Window(20), "estimator": "cls"}
+    found = told(beam.Create(rows(n)), "FnApiRunner", wanted, "change", flows=False)
+    (row,) = found["changes"]
+    assert row["region"] == "x"
+    assert abs(row["start"] - 100) <= 20
+    assert row["windows"] == 10
+    assert row["p_value"] < 0.05 < row["size"]

@@ -25,6 +25,7 @@ from aggmc_beam.fit.groups import by_group
 from aggmc_beam.local.plan import Plan
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.sums.records import Group, Records, joined_records
+from aggmc_beam.uses.change import apart, change
 from aggmc_beam.uses.flow_model import sample
 from aggmc_beam.uses.live import Live, Told, Wanted
 from aggmc_beam.uses.series import series_of
@@ -34,8 +35,8 @@ from aggmc_beam.uses.tables import Table
 #: (microseconds).
 SHARDS, SETTLE = 4, 10**6
 #: Windows whose estimates are kept.
-WINDOWS = 4
-FLOWS, FORECASTS, SCORES, ALARMS = "flows", "forecasts", "scores", "alarms"
+WINDOWS = 60
+FLOWS, FORECASTS, SCORES, ALARMS, CHANGES = "flows", "forecasts", "scores", "alarms", "changes"
 _RECORDS, _ESTIMATE = 0, 1
 _Keyed = tuple[str, tuple[int, bytes]]
 
@@ -47,6 +48,8 @@ class Followed(NamedTuple):
     - forecasts: realization, time, state, mean, standard_error, lower, upper;
     - scores: how the forecasts so far did: realization, horizon, forecasts, rmse, persistence, coverage;
     - alarms: realization, time, p_value, state, rate;
+    - changes: along windows that do not overlap, how surely (p_value) and by how much (size) the matrix changed,
+      `start` being that of the first window after it, and the number of windows;
     - rejected: realizations without flows, with the reason.
     """
 
@@ -54,6 +57,7 @@ class Followed(NamedTuple):
     forecasts: Any
     scores: Any
     alarms: Any
+    changes: Any
     rejected: Any
 
 
@@ -120,7 +124,7 @@ class FollowUp(beam.PTransform):  # type: ignore[misc]
             gathered[BLOCKS] | "By group" >> beam.FlatMapTuple(_by_group).with_output_types(_Keyed),
             estimates | "To all" >> beam.FlatMap(_to_all_shards).with_output_types(_Keyed),
         ) | "Both" >> beam.Flatten()
-        tags = (FLOWS, FORECASTS, SCORES, ALARMS, REJECTED)
+        tags = (FLOWS, FORECASTS, SCORES, ALARMS, CHANGES, REJECTED)
         kinds = dict.fromkeys(tags, dict[str, Any])
         if records.is_bounded:
             met = keyed | "Meet" >> beam.GroupByKey()
@@ -199,6 +203,8 @@ class TellAll(beam.DoFn):  # type: ignore[misc]
             few = decode_block(some[json.dumps(json.loads(key)[0], ensure_ascii=False)]).records
             _, told = Live().tell(blocks, newest(estimates), self.wanted, sample(series_of(few)))
             yield from rows_of(told)
+        if estimates and json.loads(key)[1] == 0:
+            yield from change_of(newest(estimates))
 
 
 class TellNew(beam.DoFn):  # type: ignore[misc]
@@ -232,36 +238,39 @@ class TellNew(beam.DoFn):  # type: ignore[misc]
     @on_timer(SETTLED)  # type: ignore[untyped-decorator]
     def settle(
         self,
+        key: Any = beam.DoFn.KeyParam,
         blocks: Any = beam.DoFn.StateParam(BLOCKS),
         estimates: Any = beam.DoFn.StateParam(ESTIMATES),
         live: Any = beam.DoFn.StateParam(LIVE),
     ) -> Iterator[Any]:
-        yield from self._tell(blocks, estimates, live)
+        known = list(estimates.read())
+        if not known:
+            return  # the stream has ended
+        kept = newest(known)
+        estimates.clear()
+        for one in [kept] if isinstance(kept, Estimate) else kept:
+            estimates.add(one)
+        arrived = [b.records for b in blocks.read()]
+        if arrived:
+            state, told = (live.read() or Live()).tell(arrived, kept, self.wanted)
+            blocks.clear()
+            live.write(state)
+            yield from rows_of(told)
+        if json.loads(key)[1] == 0:  # once for all shards
+            yield from change_of(kept)
 
     @on_timer(END)  # type: ignore[untyped-decorator]
     def finish(
         self,
+        key: Any = beam.DoFn.KeyParam,
         blocks: Any = beam.DoFn.StateParam(BLOCKS),
         estimates: Any = beam.DoFn.StateParam(ESTIMATES),
         live: Any = beam.DoFn.StateParam(LIVE),
     ) -> Iterator[Any]:
         """The stream has ended, or the job is drained."""
-        yield from self._tell(blocks, estimates, live)
+        yield from self.settle(key, blocks, estimates, live)
         for kept in (blocks, estimates, live):
             kept.clear()
-
-    def _tell(self, blocks: Any, estimates: Any, live: Any) -> Iterator[Any]:
-        arrived, known = [b.records for b in blocks.read()], list(estimates.read())
-        if not arrived or not known:
-            return
-        kept = newest(known)
-        state, told = (live.read() or Live()).tell(arrived, kept, self.wanted)
-        blocks.clear()
-        live.write(state)
-        estimates.clear()
-        for one in [kept] if isinstance(kept, Estimate) else kept:
-            estimates.add(one)
-        yield from rows_of(told)
 
 
 def newest(estimates: Iterable[Estimate]) -> Estimate | Estimates:
@@ -273,6 +282,18 @@ def newest(estimates: Iterable[Estimate]) -> Estimate | Estimates:
     if found[0].window is not None:
         found = found[-WINDOWS:]
     return next(iter(by_group(found).values()))
+
+
+def change_of(found: Estimate | Estimates) -> Iterator[Any]:
+    """A row for the change along windows, if these are windows of which one can be told."""
+    items = [] if isinstance(found, Estimate) or found[0].window is None else apart(found)
+    try:
+        changed = change(items)
+    except InputError:  # too few windows, or none that can be compared
+        return
+    row = {**(items[0].group or {}), "start": (changed.window or {}).get("start")}
+    row |= {"p_value": changed.p_value, "size": changed.size, "windows": len(items)}
+    yield beam.pvalue.TaggedOutput(CHANGES, row)
 
 
 def rows_of(told: Told) -> Iterator[Any]:

@@ -14,7 +14,7 @@ from apache_beam.io.filesystems import FileSystems
 from aggmc_beam.beam.blocks import Block, join_blocks
 from aggmc_beam.beam.exact import BLOCKS, NOTICED, PLACE, PLACES, SHARDS, outputs, whole_records
 from aggmc_beam.beam.files import File
-from aggmc_beam.beam.follow_up import ALARMS, FLOWS, FORECASTS, Followed, FollowUp
+from aggmc_beam.beam.follow_up import ALARMS, CHANGES, FLOWS, FORECASTS, SCORES, Followed, FollowUp
 from aggmc_beam.beam.pieces import ReadPieces, SplitFile
 from aggmc_beam.beam.sinks import Append
 from aggmc_beam.local.plan import Plan
@@ -112,11 +112,11 @@ def _cell(value: Any) -> str:
 
 
 def follow_stream(plan: Plan, records: Any, estimates: Any) -> None:
-    """Of a stream, rows as JSON lines: flows, forecast, forecast_scores and alarms."""
+    """Of a stream, rows as JSON lines: flows, forecast, forecast_scores, alarms and changes."""
     directory = plan.config.output.directory
     single = records | "As blocks" >> beam.Map(_single).with_output_types(Records)
     found: Followed = (single, estimates) | "Follow up" >> FollowUp.of_plan(plan)
-    names = {**_FILES, "scores": "forecast_scores"}
+    names = {**_FILES, SCORES: "forecast_scores", CHANGES: "changes"}
     for tag, name in names.items():
         _ = getattr(found, tag) | f"Write {name}" >> beam.ParDo(Append(directory, name))
     _ = found.rejected | "Write others" >> beam.ParDo(Append(directory, WITHOUT))
