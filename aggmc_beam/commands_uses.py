@@ -19,6 +19,7 @@ from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.sums import storage
 from aggmc_beam.sums.records import Group
 from aggmc_beam.text import escape_controls, say
+from aggmc_beam.uses.change import apart
 from aggmc_beam.uses.change import change as find_change
 
 #: Rows of a table that are printed.
@@ -57,7 +58,7 @@ def _sequence(found: Sequence[Estimate | Sequence[Estimate]]) -> Sequence[Estima
     if len(found) == 1:
         if isinstance(found[0], Estimate):
             raise UsageError("a single matrix has nothing to be compared with; give results of several runs")
-        return found[0]
+        return apart(found[0])
     pooled = [e if isinstance(e, Estimate) else getattr(e, "pooled", None) for e in found]
     if any(e is None for e in pooled):
         raise UsageError(

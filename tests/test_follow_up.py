@@ -152,7 +152,7 @@ def test_change_is_told_along_windows_and_between_runs(tmp_path, capsys):
     windows = run(tmp_path, "chain={window: {size: 12}}", "output.flows=false")
     capsys.readouterr()
     assert main(["change", str(windows)]) == 0
-    assert "Change of P at cell" in capsys.readouterr().out
+    assert "Change of P at " in capsys.readouterr().out
     (tmp_path / "one").mkdir()
     draw(tmp_path / "one")
     single = run(tmp_path / "one")

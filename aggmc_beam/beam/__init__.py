@@ -6,6 +6,7 @@ Everything a user may touch is named here.
 from aggmc_beam.beam.combine import SumsCombineFn
 from aggmc_beam.beam.dead_letters import RejectedRow, rejected_row
 from aggmc_beam.beam.estimate import Estimate
+from aggmc_beam.beam.follow_up import Followed, FollowUp
 from aggmc_beam.beam.transform import Estimated, EstimateTransitions
 from aggmc_beam.beam.transforms import ParseRecords, ReadRecords, SumRecords, Sums, WriteEstimates
 from aggmc_beam.config.model import Stream
@@ -16,6 +17,8 @@ __all__ = [
     "EstimateRow",
     "EstimateTransitions",
     "Estimated",
+    "FollowUp",
+    "Followed",
     "ParseRecords",
     "ReadRecords",
     "RejectedRow",

@@ -21,6 +21,8 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOpt
 
 from aggmc_beam.beam.exact import SHARDS, Reach, Summed, join_reaches, of_groups
 from aggmc_beam.beam.files import File, is_local, opened
+from aggmc_beam.beam.follow_up import asks
+from aggmc_beam.beam.follow_up_files import FollowFiles, follow_stream
 from aggmc_beam.beam.health import WriteHealth
 from aggmc_beam.beam.lost import fail_when_lost
 from aggmc_beam.beam.parsing import ParseRecords
@@ -87,7 +89,10 @@ def start(config: Config, arguments: Sequence[str] = ()) -> Any:
     """Start the pipeline of an unbounded run; what Beam hands back, to wait for or to cancel."""
     pipeline = beam.Pipeline(options=pipeline_options(arguments, config.input))
     plan = plan_of(config)
-    found = pipeline | "Read" >> ReadStream(plan) | "Estimate" >> Refresh(plan)
+    read = pipeline | "Read" >> ReadStream(plan)
+    found = read | "Estimate" >> Refresh(plan)
+    if asks(config.output):
+        follow_stream(plan, read[0], found.estimates)
     _ = found.estimates | "Write" >> WriteEstimates(config.output, streaming=True)
     _ = found.rejected | "Write rejected" >> WriteRejected(config.output.directory)
     _ = found.health | "Write health" >> beam.ParDo(WriteHealth(config.output.directory))
@@ -136,13 +141,20 @@ def build(pipeline: Any, plan: Plan, files: list[File], given: Mapping[str, Any]
     rejections = (
         found.places | "By file" >> beam.GroupByKey() | "Explain" >> beam.ParDo(Explain(plan, numbered))
     )
-    _build_output(pipeline, plan, found, rejections, [f.path for f in files], given)
+    estimates = _build_output(pipeline, plan, found, rejections, [f.path for f in files], given)
+    if asks(config.output):
+        _ = estimates | "Follow up" >> FollowFiles(plan, files)
 
 
 def build_from_table(pipeline: Any, plan: Plan, given: Mapping[str, Any]) -> None:
     """The whole pipeline of a run over rows of BigQuery."""
     source = plan.config.input.bigquery
     assert source is not None
+    if asks(plan.config.output):
+        raise InputError(
+            "output.flows, output.forecast and output.alarms need files, not input.bigquery; in a pipeline of your "
+            "own the transform FollowUp makes them of any records"
+        )
     rows = pipeline | "Read" >> bigquery_source(source, pipeline.options.view_as(GoogleCloudOptions))
     found = rows | "Sums" >> SumElements(plan, SHARDS)
     rejections = found.rejected | "Without rows" >> beam.Map(
@@ -169,8 +181,8 @@ def bigquery_source(source: BigQuery, options: GoogleCloudOptions) -> Any:
 
 def _build_output(
     pipeline: Any, plan: Plan, found: Summed, rejections: Any, sources: list[str], given: Mapping[str, Any]
-) -> None:
-    """Estimates and files of a bounded run."""
+) -> Any:
+    """Estimates and files of a bounded run; the estimates, one by one."""
     config = plan.config
     noticed = beam.pvalue.AsSingleton(total_counts(found))
     estimated = found.states | "Estimate" >> beam.ParDo(EstimateBuckets(plan), noticed).with_outputs(
@@ -192,6 +204,7 @@ def _build_output(
             beam.pvalue.AsIter(found.reaches),
         )
     )
+    return listed
 
 
 class Explain(beam.DoFn):  # type: ignore[misc]

@@ -21,6 +21,7 @@ from aggmc_beam.report.outline import outline, plain, rows
 from aggmc_beam.report.payload import payload
 from aggmc_beam.report.plot import most_changing
 from aggmc_beam.report.svg import need_matplotlib
+from aggmc_beam.report.uses import uses
 from aggmc_beam.report.words import Finding, findings, in_short
 
 _TONES = {"act": "▲ act", "look": "● look", "fine": "✓ fine"}
@@ -77,6 +78,7 @@ def render(
             _matrices(shown),
             _series(shown),
             tag("div", _stationary(shown), _used(counts[shown.first], shown), class_="pair"),
+            *uses(estimates),
             _findings(found),
         ]
     else:

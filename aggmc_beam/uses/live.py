@@ -53,8 +53,9 @@ class Live:
 
     `told`: of each realization the steps that were told; `floor`: the first step that is still held, where
     earlier ones were dropped; `active`: the last time that something new came. `surprises` [n] are those that
-    alarms are compared with, `ahead` the forecasts that were made, and `scores` [steps, 4] the number of those
-    that could be checked by horizon, and sums of their squared errors, of those of persistence, and of hits.
+    alarms are compared with, `ahead` the forecasts that were made, and `scores` [steps, 4] of each realization
+    the number of those that could be checked by horizon, and sums of their squared errors, of those of
+    persistence, and of hits.
     """
 
     records: Records | None = None
@@ -63,13 +64,18 @@ class Live:
     active: dict[str, int] = field(default_factory=dict)
     surprises: np.ndarray = field(default_factory=lambda: np.zeros(0))
     ahead: dict[str, tuple[Forecast, np.ndarray]] = field(default_factory=dict)
-    scores: np.ndarray | None = None
+    scores: dict[str, np.ndarray] = field(default_factory=dict)
     times: int = 0
 
     def tell(
-        self, arrived: Iterable[Records], estimate: Estimate | Estimates, wanted: Wanted
+        self,
+        arrived: Iterable[Records],
+        estimate: Estimate | Estimates,
+        wanted: Wanted,
+        some: Sequence[Series] | None = None,
     ) -> tuple[Live, Told]:
-        """What is new by these records of one group, and what is to be remembered."""
+        """What is new by these records of one group, and what is to be remembered. `some` are series from which
+        habits are learned, by default those of these records; see `flow_model.sample`."""
         parts = [r for r in [*([] if self.records is None else [self.records]), *arrived] if len(r)]
         if not parts:
             return self, Told([], [], [], [], {})
@@ -79,7 +85,7 @@ class Live:
         now = replace(self, times=self.times + 1)
         told = Told([], [], [], [], {})
         if wanted.flows:
-            told.without.update(_flows(series, fresh, estimate, wanted, told.flows))
+            told.without.update(_flows(series, fresh, estimate, wanted, told.flows, some))
         if wanted.alarms is not None:
             now = replace(now, surprises=now._alarms(series, fresh, estimate, wanted, told.alarms))
         if wanted.forecast is not None:
@@ -130,21 +136,20 @@ class Live:
     ) -> Live:
         steps, chain = wanted.forecast, Transitions.of(estimate)
         assert steps is not None
-        scores = np.zeros((steps, 4)) if self.scores is None else self.scores.copy()
-        before, ahead = scores[:, 0].sum(), dict(self.ahead)
+        scores, ahead = dict(self.scores), dict(self.ahead)
         level = estimate.level if isinstance(estimate, Estimate) else estimate[0].level
-        group = series[0].group if series else ()
         for s, new in zip(series, fresh, strict=True):
             if not new.any():
                 continue
             if s.name in ahead:
-                _score(scores, *ahead[s.name], Tracked.of(s.counts, chain, s.start), new)
+                checked = _score(*ahead[s.name], Tracked.of(s.counts, chain, s.start), new)
+                scores[s.name] = scores.get(s.name, 0) + checked
+                if checked.any():
+                    told.scores.append(_scores(scores[s.name], s, wanted.group_by))
             last = int(np.flatnonzero(_seen(s))[-1])
             found = forecast(estimate, s.counts[: last + 1], steps, s.start + last, level=level)
             ahead[s.name] = found, Tracked.of(s.counts[last : last + 1], chain, s.start + last).seen[0]
             told.forecasts.append(forecast_rows(s, found, wanted.group_by, wanted.clock))
-        if scores[:, 0].sum() > before:
-            told.scores.append(_scores(scores, group, wanted.group_by))
         return replace(self, ahead=ahead, scores=scores)
 
     def _held(self, records: Records, series: Sequence[Series], fresh: Sequence[np.ndarray]) -> Live:
@@ -176,6 +181,7 @@ class Live:
             floor={n: t for n, t in floor.items() if n in kept},
             active={n: t for n, t in active.items() if n in kept},
             ahead={n: f for n, f in self.ahead.items() if n in kept},
+            scores={n: f for n, f in self.scores.items() if n in kept},
         )
 
 
@@ -195,13 +201,14 @@ def _flows(
     estimate: Estimate | Estimates,
     wanted: Wanted,
     into: list[Table],
+    some: Sequence[Series] | None,
 ) -> dict[str, str]:
     """Adds flows of pairs of steps that were both counted, one of them lately; why others have none."""
     pairs = {}
     for s, new in zip(series, fresh, strict=True):
         seen = _seen(s)
         pairs[s.name, s.start] = seen[1:] & seen[:-1] & (new[1:] | new[:-1])
-    some = sample(series)
+    some = sample(series) if some is None else some
     if not some:
         return {}
     model = FlowModel.learned(estimate, some)
@@ -213,9 +220,10 @@ def _flows(
     return reasons
 
 
-def _score(scores: np.ndarray, made: Forecast, start: np.ndarray, came: Tracked, new: np.ndarray) -> None:
-    """Adds what came to the scores of a forecast that was made from counts `start`; bands hold noisy counts if
-    they are as much wider as the noise is."""
+def _score(made: Forecast, start: np.ndarray, came: Tracked, new: np.ndarray) -> np.ndarray:
+    """The scores [steps, 4] of a forecast that was made from counts `start`; bands hold noisy counts if they are
+    as much wider as the noise is."""
+    scores = np.zeros((len(made.time), 4))
     for h, time in enumerate(made.time):
         at = int(time) - came.start
         if 0 <= at < len(new) and new[at]:
@@ -223,17 +231,16 @@ def _score(scores: np.ndarray, made: Forecast, start: np.ndarray, came: Tracked,
             error = np.maximum(made.standard_error[h], 1e-300)
             half = (made.upper[h] - made.mean[h]) * np.sqrt(1 + noise / error**2)
             off = np.abs(seen - made.mean[h])
-            scores[h] += [1, (off**2).mean(), ((seen - start) ** 2).mean(), (off <= half + 1e-9).mean()]
+            scores[h] = 1, (off**2).mean(), ((seen - start) ** 2).mean(), (off <= half + 1e-9).mean()
+    return scores
 
 
-def _scores(scores: np.ndarray, group: Sequence[str], group_by: Sequence[str]) -> Table:
+def _scores(scores: np.ndarray, series: Series, group_by: Sequence[str]) -> Table:
     """A tidy table by horizon: how many forecasts were checked, their root mean square error, that of
     persistence, and how often bands held what came."""
     known = np.flatnonzero(scores[:, 0])
     n, square, rival, inside = scores[known].T
-    table: Table = {
-        name: np.array([value] * len(known), object) for name, value in zip(group_by, group, strict=True)
-    }
+    table = name_columns(series, group_by, len(known))
     table["horizon"] = known + 1
     table["forecasts"] = n.astype(np.int64)
     table["rmse"], table["persistence"], table["coverage"] = (

@@ -83,8 +83,8 @@ def alarm_table(
     group_by: Sequence[str],
     clock: Clock,
 ) -> tuple[Table, np.ndarray]:
-    """A tidy table: the group, realization, time, p_value and state of steps that raise an alarm, given the
-    surprises of the group `before`; and the surprises to go on with."""
+    """A tidy table: the group, realization, time, p_value and state of steps that raise an alarm, and the
+    rate, given the surprises of the group `before`; and the surprises to go on with."""
     chain = Transitions.of(estimate)
     own, far = surprise(Tracked.of(series.counts, chain, series.start))
     all = np.concatenate([before, own])
@@ -94,6 +94,7 @@ def alarm_table(
     table["time"] = step_labels(series.start + at, clock)
     table["p_value"] = p[at]
     table["state"] = _objects(chain.states)[far[at]]
+    table["rate"] = np.full(len(at), rate)
     return table, all[np.isfinite(all)][-COMPARED:]
 
 
