@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: Columns of a terminal that anybody has.
 WIDTH = 100
+#: States of which no table fits.
+WIDE = 16
 #: Lines of a list, and characters of a name in it.
 LISTED, NAME = 10, 24
 
@@ -25,8 +27,13 @@ def estimate_text(e: Estimate, whole: bool = False) -> str:
 
     A matrix that is too wide is told by its largest moves and by who stays, unless the `whole` is asked for.
     """
-    table = matrix_table(e.states, e.transition_matrix, e.standard_error)
-    body = table if whole or width(table.partition("\n")[0]) <= WIDTH else _in_short(e)
+    body = (
+        ""
+        if not whole and len(e.states) > WIDE
+        else matrix_table(e.states, e.transition_matrix, e.standard_error)
+    )
+    if not body or (not whole and width(body.partition("\n")[0]) > WIDTH):
+        body = _in_short(e)
     notes = []
     if np.isfinite(e.standard_error).any():
         notes.append(f"± is one standard error; interval() gives {100 * e.level:g}% bounds")

@@ -48,10 +48,7 @@ class Tabular:
 
     def to_frame(self, form: str = "tidy") -> pl.DataFrame:
         """A Polars frame, with null where there is no number."""
-        frame: pl.DataFrame = need("polars", "polars").DataFrame(
-            self.columns(form), nan_to_null=True, strict=False
-        )
-        return frame
+        return typed(self.columns(form))
 
     def to_pandas(self, form: str = "tidy") -> pd.DataFrame:
         """A pandas frame, with NaN where there is no number."""
@@ -223,7 +220,7 @@ def table_files(
 def typed(columns: Columns) -> pl.DataFrame:
     """A Polars frame whose columns have their types even where all values are missing."""
     polars = need("polars", "polars")
-    frame: pl.DataFrame = polars.DataFrame(columns, nan_to_null=True, strict=False)
+    frame: pl.DataFrame = polars.DataFrame(columns, strict=False).fill_nan(None)
     unknown = [name for name, kind in frame.schema.items() if kind == polars.Null]
     kinds: Any = {
         name: polars.Int64 if name in WHOLE else polars.String if name in TEXTS else polars.Float64

@@ -192,15 +192,14 @@ def _step(times: pl.Series) -> str | int:
     elif times.dtype.is_temporal():
         moments = times.cast(pl.Datetime("us")).dt.epoch("us").unique().drop_nulls().to_numpy()
     else:
-        whole = np.unique(times.drop_nulls().to_numpy().astype(np.float64))
-        gap = np.diff(whole).min(initial=np.inf)
-        return int(gap) if np.isfinite(gap) and gap >= 1 else 1
-    gap = np.diff(np.unique(moments)).min(initial=np.inf)
-    if not np.isfinite(gap):
+        gaps = np.diff(np.unique(times.drop_nulls().to_numpy().astype(np.float64)))
+        return max(int(gaps.min()), 1) if len(gaps) else 1
+    gaps = np.diff(np.unique(moments))
+    if not len(gaps):
         return "1d"
+    gap = int(gaps.min())
     fitting = [step for step in STEPS if gap % microseconds(step) == 0]
-    whole_step = next((step for step in STEPS if microseconds(step) == gap), None)
-    return whole_step or (f"{int(gap) // 10**6}s" if not fitting else _multiple(int(gap), fitting[-1]))
+    return _multiple(gap, fitting[-1]) if fitting else f"{max(gap // 10**6, 1)}s"
 
 
 def _multiple(gap: int, unit: str) -> str:

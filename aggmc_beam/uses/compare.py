@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Differences that are listed where there is no room for all of them; comparisons that are printed.
 LISTED, PRINTED = 10, 40
+#: With more states than this the covariance of a matrix is too large to be made use of.
+MANY = 20
 ASSUMED = "errors of the two are taken to be independent, and each estimate's standard errors to be right"
 
 
@@ -241,9 +243,7 @@ def _compare(a: Estimate, b: Estimate, level: float | None) -> Comparison:
             raise InputError(
                 f"the two have other states, {_some(a.states)} and {_some(b.states)}, so they cannot be compared"
             )
-        raise InputError(
-            "the two have the same states in another order; estimate both with the same `states`"
-        )
+        b = _ordered(b, a.states)
     variances = np.stack([a.standard_error**2, b.standard_error**2])
     total = variances.sum(0)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -251,10 +251,10 @@ def _compare(a: Estimate, b: Estimate, level: float | None) -> Comparison:
         degrees = np.where(total > 0, total**2 / parts.sum(0), np.nan)
     difference = b.transition_matrix - a.transition_matrix
     error = np.sqrt(total)
-    p = _two_sided(difference, error, degrees)
-    return Comparison(
-        a, b, difference, error, degrees, _overall(a, b), holm(p), a.level if level is None else level
-    )
+    p_values = holm(_two_sided(difference, error, degrees))
+    overall = _overall(a, b, p_values)
+    chosen = a.level if level is None else level
+    return Comparison(a, b, difference, error, degrees, overall, p_values, chosen)
 
 
 def _ordered(e: Estimate, states: tuple[str, ...]) -> Estimate:
@@ -294,9 +294,11 @@ def holm(p: np.ndarray) -> np.ndarray:
     return found.reshape(p.shape)
 
 
-def _overall(a: Estimate, b: Estimate) -> float:
-    """That of one change between two estimates, whose windows may be the same as they are of other people; NaN
-    where nothing can be compared."""
+def _overall(a: Estimate, b: Estimate, p_values: np.ndarray) -> float:
+    """That of one change between two estimates, whose windows may be the same as they are of other people; of many
+    states the smallest of the corrected `p_values`. NaN where nothing can be compared."""
+    if len(a.states) > MANY:
+        return float(np.nanmin(p_values)) if np.isfinite(p_values).any() else float("nan")
     try:
         return change([replace(a, window=None), replace(b, window=None)]).p_value
     except InputError:
