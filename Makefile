@@ -45,7 +45,7 @@ accept: $(READY)  ## the full acceptance list on simulated data
 
 chaos: $(READY)  ## the full form of the faults: kills, full disks, damage, retries, lost workers
 	AGGMC_KILLS=50 $(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "chaos or not chaos" \
-	  tests/test_chaos_*.py tests/test_ledger.py
+	  tests/test_chaos_*.py tests/test_ledger.py tests/test_durable.py
 
 soak: $(READY)  ## long runs: exact sums, flat memory, bounded state
 	$(BIN)/python benchmarks/soak/local.py
