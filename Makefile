@@ -9,7 +9,8 @@ PEERS := benchmarks/.venv
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help run test lint format accept bench scale real paper docs lock clean chaos soak fuzz audit bandit oldest
+.PHONY: help run test lint format accept bench scale real paper docs lock clean chaos soak fuzz audit bandit \
+  oldest sbom mutate
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -56,7 +57,7 @@ accept: $(READY)  ## the full acceptance list on simulated data
 
 chaos: $(READY)  ## the full form of the faults: kills, full disks, damage, retries, lost workers
 	AGGMC_KILLS=50 $(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "chaos or not chaos" \
-	  tests/test_chaos_*.py tests/test_ledger.py
+	  tests/test_chaos_*.py tests/test_ledger.py tests/test_durable.py
 
 soak: $(READY)  ## long runs: exact sums, flat memory, bounded state
 	$(BIN)/python benchmarks/soak/local.py
@@ -91,8 +92,15 @@ TOOLS := .tools/bin
 	$(TOOLS)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r security/requirements.txt
 	@touch $@
 
-audit: .tools/ready  ## look the locked dependencies up in the database of known vulnerabilities
-	$(TOOLS)/python security/audit.py requirements.lock fuzz/requirements.txt pipelines/requirements.lock security/requirements.txt
+audit: .tools/ready  ## look locked dependencies up among known vulnerabilities; ADVISORIES=FILE for an offline copy
+	$(TOOLS)/python security/audit.py $(if $(ADVISORIES),--advisories $(ADVISORIES)) requirements.lock fuzz/requirements.txt pipelines/requirements.lock security/requirements.txt
+
+sbom: $(READY)  ## write the software bill of materials, CycloneDX JSON, into out/sbom.json
+	@mkdir -p out
+	$(BIN)/python security/sbom.py requirements.lock > out/sbom.json
+
+mutate: $(READY)  ## change the core in small ways and see whether the tests notice; MUTATE="--number 5" for a sample
+	$(BIN)/python -m tools.mutate $(MUTATE)
 
 bandit: .tools/ready  ## search the code for what commonly goes wrong
 	$(TOOLS)/bandit --quiet --recursive --configfile pyproject.toml aggmc_beam pipelines
