@@ -21,6 +21,7 @@ from aggmc_beam.fit.cell import CellFit, Point, Seen
 from aggmc_beam.fit.checks import check_totals
 from aggmc_beam.fit.intervals import Parts, Uncertainty
 from aggmc_beam.fit.resolve import resolve
+from aggmc_beam.fit.shared import SharedCells, can_share
 from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.simulation import stationary_distribution
@@ -55,6 +56,7 @@ class Settings:
     lags: int = 2
     constraints: Constraints | None = None
     open_population: bool = False
+    pooling: str = "cells"
 
     def __post_init__(self) -> None:
         check_estimator(self.estimator, None)
@@ -92,6 +94,8 @@ def _estimate(sums: Sums, settings: Settings) -> Estimate | Estimates:
     groups = chain.groups(sums.cells)
     if chain.name == "stationary":
         return fit.cell(groups[0][1], None)
+    if can_share(fit):
+        return SharedCells(fit, groups).estimates()
     items, skipped = [], {}
     for cell, members in groups:
         try:
@@ -137,7 +141,7 @@ class Fit:
             if data.is_shocked(point, scores):
                 found = found.nothing_known()
         P = data.guarded(point.P, data.x.mu < RARE * share_error)
-        return self._assemble(data, P, found, share_error, point, cell, diagnostics)
+        return self.assemble(data, P, found, share_error, point, cell, diagnostics)
 
     def combined(self, cells: list[int], items: Sequence[Estimate], skipped: dict[int, str]) -> Estimates:
         """The cells' estimates, with the one matrix that fits them all."""
@@ -155,7 +159,7 @@ class Fit:
         unknown = np.full(self.S, np.nan)
         whole = CellFit(self, self.sums.by_replicate(cells), {})
         point = Point(P, "mom pooled over cells")
-        pooled = self._assemble(whole, P, error, unknown, point, None, {})
+        pooled = self.assemble(whole, P, error, unknown, point, None, {})
         average = seen.embed(nonstationary.average(self._latents(wholes, seen)))
         return Estimates(tuple(items), pooled, average, skipped=skipped)
 
@@ -206,7 +210,7 @@ class Fit:
             scores = data.scores(P, found, freedom)
             found = Uncertainty(Parts.of_sampling(error))
             unknown_shares = np.full(self.S, np.nan)
-            made = self._assemble(data, P, found, unknown_shares, point, item.cell, {"scores": scores})
+            made = self.assemble(data, P, found, unknown_shares, point, item.cell, {"scores": scores})
             fitted.append(replace(made, estimator="parametric"))
         combined = self.combined(cells, fitted, skipped)
         return replace(combined, coefficients=theta)
@@ -251,7 +255,7 @@ class Fit:
         stop = cell + self.chain.size
         return {r: p.between_steps(cell, stop) for r, p in profiles.items()}
 
-    def _assemble(
+    def assemble(
         self,
         data: CellFit,
         P: np.ndarray,
