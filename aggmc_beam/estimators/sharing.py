@@ -25,6 +25,8 @@ from aggmc_beam.estimators.spread import scattered
 VARIANCES = tuple(np.geomspace(1e-4, 10, 11).tolist())
 #: Correlations of neighbours that are weighed.
 CORRELATIONS = (0.0, 0.5, 0.8, 0.95)
+#: Times that the residuals of what varies within cells may vary more than their scatter says.
+DOUBTS = (1.0, 2.0, 4.0, 8.0, 16.0)
 #: Priors with less weight than this are left out.
 LEAST_WEIGHT = 0.01
 
@@ -53,24 +55,23 @@ def share(
     C, S = centre.shape[:2]
     weight = np.array([0.0 if c is None else c.individuals.sum() for c in cells])
     mean = sum(c.mu * w for c, w in zip(cells, weight, strict=True) if c is not None) / weight.sum()
-    A, b, v = np.zeros((C, S, S, S)), np.zeros((C, S, S)), np.empty((C, S, S))
-    for c, sums in enumerate(cells):
-        v[c] = prior_variance(centre[c], mean if sums is None else sums.mu)
-        if held is not None:
-            v[c][held] = 0.0
-        if sums is not None:
-            A[c], b[c] = information(sums, centre[c], units)
+    v = np.stack([prior_variance(P, mean if c is None else c.mu) for P, c in zip(centre, cells, strict=True)])
+    if held is not None:
+        v[:, held] = 0.0
     root = np.sqrt(v).swapaxes(1, 2)  # [C, column j, row i]
-    A *= root[..., None] * root[..., None, :]
-    b *= root
-    found = weighed(A, b, row)
+    nothing = Information(np.zeros((S, S, S)), np.zeros((S, S)))
+    data = CellData.stacked(
+        [(nothing, nothing) if c is None else information(c, P, units) for c, P in zip(cells, centre, strict=True)], root
+    )
+    found = weighed(data, row)
     evidence = np.array(list(found.values()))
     weights = np.exp(evidence - evidence.max())
     weights /= weights.sum()
-    at, second, seen = np.zeros_like(b), np.zeros_like(b), np.zeros_like(b)
+    at, second, seen = np.zeros((C, S, S)), np.zeros((C, S, S)), np.zeros((C, S, S))
     for w, prior in zip(weights, found, strict=True):
         if w > LEAST_WEIGHT:
-            z, covariance = posterior(eliminate(A, b, row, prior), C)
+            A, b = data.trusted(prior.doubt)
+            z, covariance = posterior(eliminate(A, b, row, prior.cells), C)
             at += w * z
             second += w * (np.diagonal(covariance, axis1=-2, axis2=-1) + z**2)
             seen += w * np.einsum("cjik,cjki->cji", covariance, A)
@@ -83,25 +84,50 @@ def share(
     P = np.stack([project_rows(M) for M in centre + moved])
     seen_rows = (seen.swapaxes(1, 2) * v).sum(2) / np.maximum(v.sum(2), 1e-300)
     best = max(found, key=lambda prior: found[prior])
-    numbers = vars(best) | {"tried": len(found)}
+    numbers = {**vars(best.cells), "doubt": best.doubt}
     return Shared(P, np.sqrt(variance + error**2), np.clip(seen_rows, 0.0, 1.0), numbers)
 
 
-def weighed(A: np.ndarray, b: np.ndarray, row: Row) -> dict[Prior, float]:
+@dataclass(frozen=True)
+class Weighed:
+    """A prior of the cells, and how much more the residuals of what varies within cells vary than their scatter."""
+
+    cells: Prior
+    doubt: float = 1.0
+
+    def with_value(self, name: str, value: float) -> Weighed:
+        if name == "doubt":
+            return replace(self, doubt=value)
+        return replace(self, cells=replace(self.cells, **{name: value}))
+
+
+def weighed(data: CellData, row: Row) -> dict[Weighed, float]:
     """Priors with the logarithm of their evidence: along one of their numbers after the other, twice, about the
     best so far."""
-    found: dict[Prior, float] = {}
-    best = Prior(own=float(VARIANCES[2]), common=float(VARIANCES[5]))
-    choices: dict[str, Sequence[float]] = {"own": VARIANCES, "common": VARIANCES}
+    found: dict[Weighed, float] = {}
+    best = Weighed(Prior(own=VARIANCES[5], common=VARIANCES[5]))
+    choices = {"own": VARIANCES, "common": VARIANCES, "doubt": DOUBTS}
     if row.cells > 1:
         choices["correlation"] = CORRELATIONS
     for name, values in list(choices.items()) * 2:
         for value in values:
-            prior = replace(best, **{name: float(value)})
+            prior = best.with_value(name, value)
             if prior not in found:
-                found[prior] = eliminate(A, b, row, prior).evidence
+                A, b = data.trusted(prior.doubt)
+                found[prior] = eliminate(A, b, row, prior.cells).evidence + data.misfit(prior.doubt)
         best = max(found, key=lambda prior: found[prior])
     return found
+
+
+@dataclass(frozen=True, eq=False)
+class Information:
+    """What pairs say of D: A [J, S, S] and b [J, S] for each column j of it, and the squares of the residuals,
+    `misfit`, of so many `moments`."""
+
+    A: np.ndarray
+    b: np.ndarray
+    misfit: float = 0.0
+    moments: int = 0
 
 
 def prior_variance(P: np.ndarray, mu: np.ndarray) -> np.ndarray:
@@ -115,18 +141,45 @@ def prior_variance(P: np.ndarray, mu: np.ndarray) -> np.ndarray:
     return np.asarray(variance + np.diag(variance.sum(1)))
 
 
-def information(sums: PairSums, P: np.ndarray, units: float) -> tuple[np.ndarray, np.ndarray]:
-    """What pairs say of P + D: A [S, S, S] and b [S, S] for each column of D.
+@dataclass(frozen=True, eq=False)
+class CellData:
+    """What the pairs of all cells say: `means` of how the means of cells move, `within` of what varies about them.
 
-    As `conditional.Step`: directions in which the counts vary are instruments, so that noise in the left ends
-    does no harm.
+    How the counts about their means move may tell of other things than moves: trucks that answer to full stations,
+    kinds of days. So what is within may be doubted: its residuals then vary more than their scatter says.
+    """
+
+    means: Information
+    within: Information
+
+    def trusted(self, doubt: float) -> tuple[np.ndarray, np.ndarray]:
+        """A [C, J, S, S] and b [C, J, S]."""
+        return self.means.A + self.within.A / doubt, self.means.b + self.within.b / doubt
+
+    def misfit(self, doubt: float) -> float:
+        """What doubt adds to the logarithm of the evidence."""
+        return -(self.within.misfit / doubt + self.within.moments * float(np.log(doubt))) / 2
+
+    @classmethod
+    def stacked(cls, cells: Sequence[tuple[Information, Information]], root: np.ndarray) -> CellData:
+        """Of D in units of its prior deviations, `root` [C, J, S]."""
+        kinds = []
+        for kind in zip(*cells, strict=True):
+            A = np.stack([one.A for one in kind]) * root[..., None] * root[..., None, :]
+            b = np.stack([one.b for one in kind]) * root
+            kinds.append(Information(A, b, sum(one.misfit for one in kind), sum(one.moments for one in kind)))
+        return cls(*kinds)
+
+
+def information(sums: PairSums, P: np.ndarray, units: float) -> tuple[Information, Information]:
+    """Of the mean and of what varies about it.
+
+    As in `conditional.Step`, directions in which the counts vary are instruments, so that noise in the left ends
+    does no harm. The first is the total, which does not vary: it stands for the means.
     """
     S, G = sums.states, sums.groups
     total = sums.gram.sum(0)
-    size = np.sqrt(np.maximum(np.diag(total), 1e-300))
-    values, vectors = np.linalg.eigh(total / np.outer(size, size))
-    kept = values > RANK_TOLERANCE * values.max()
-    root = vectors[:, kept] / np.sqrt(values[kept]) / size[:, None]
+    root = directions(total)
     signal = root.T @ (total - sums.noise.sum(0))  # [r, S]
     residual = root.T @ sums.residual(P)  # [G, r, S]
     V = sums.V
@@ -135,6 +188,20 @@ def information(sums: PairSums, P: np.ndarray, units: float) -> tuple[np.ndarray
     if G >= FEW_GROUPS:  # the model counts as much as S replicates
         found = (scattered(residual, sums.share) ** 2).sum((0, 1)) / residual.shape[1]
         s = (S * s + (G - 1) * found) / (S + G - 1)
-    A = (signal.T @ signal)[None] / s[:, None, None]
-    b = (signal.T @ (residual.sum(0) / s)).T
-    return A, np.asarray(b)
+    whole, kinds = residual.sum(0), list[Information]()
+    for rows in (slice(0, 1), slice(1, None)):
+        x, r = signal[rows], whole[rows]
+        A = (x.T @ x)[None] / s[:, None, None]
+        kinds.append(Information(A, (x.T @ (r / s)).T, float((r**2 / s).sum()), r.size))
+    return kinds[0], kinds[1]
+
+
+def directions(gram: np.ndarray) -> np.ndarray:
+    """Columns [S, r] that turn counts into uncorrelated ones, root' gram root = I, the first being the total."""
+    size = np.sqrt(np.maximum(np.diag(gram), 1e-300))
+    values, vectors = np.linalg.eigh(gram / np.outer(size, size))
+    kept = values > RANK_TOLERANCE * values.max()
+    root = vectors[:, kept] / np.sqrt(values[kept]) / size[:, None]
+    first = root.T @ gram.sum(1)
+    turned, _ = np.linalg.qr(np.column_stack([first, np.eye(len(first))]))
+    return np.asarray(root @ turned)
