@@ -27,6 +27,9 @@ VARIANCES = tuple(np.geomspace(1e-4, 10, 11).tolist())
 CORRELATIONS = (0.0, 0.5, 0.8, 0.95)
 #: Times that the residuals of what varies within cells may vary more than their scatter says.
 DOUBTS = (1.0, 2.0, 4.0, 8.0, 16.0)
+#: How much more the data must tell with the scatter of residuals about what they say than with that about the centre,
+#: for that to be taken: where cells differ wholly.
+LESS_SCATTER = 1.5
 #: Priors with less weight than this are left out.
 LEAST_WEIGHT = 0.01
 
@@ -60,10 +63,23 @@ def share(
         v[:, held] = 0.0
     root = np.sqrt(v).swapaxes(1, 2)  # [C, column j, row i]
     nothing = Information(np.zeros((S, S, S)), np.zeros((S, S)))
-    data = CellData.stacked(
-        [(nothing, nothing) if c is None else information(c, P, units) for c, P in zip(cells, centre, strict=True)], root
-    )
+
+    def data_at(at: np.ndarray) -> CellData:
+        """What the data say, the scatter of residuals being that about matrices `at`."""
+        told = [
+            (nothing, nothing) if sums is None else information(sums, P, Q, units)
+            for sums, P, Q in zip(cells, centre, at, strict=True)
+        ]
+        return CellData.stacked(told, root)
+
+    data = data_at(centre)
     found = weighed(data, row)
+    best = max(found, key=lambda prior: found[prior])
+    z = posterior(eliminate(*data.trusted(best.doubt), row, best.cells), C)[0]
+    again = data_at(centre + (z * root).swapaxes(1, 2))
+    if again.size > LESS_SCATTER * data.size:  # far from the centre residuals scattered for being far
+        data = again
+        found = weighed(data, row)
     evidence = np.array(list(found.values()))
     weights = np.exp(evidence - evidence.max())
     weights /= weights.sum()
@@ -76,16 +92,20 @@ def share(
             second += w * (np.diagonal(covariance, axis1=-2, axis2=-1) + z**2)
             seen += w * np.einsum("cjik,cjki->cji", covariance, A)
     spread = np.maximum(second - at**2, 0.0)
-    moved, variance = (at * root).swapaxes(1, 2), (spread * v.swapaxes(1, 2)).swapaxes(1, 2)
+    moved, variance, seen = (
+        (at * root).swapaxes(1, 2),
+        spread.swapaxes(1, 2) * v,
+        np.clip(seen, 0.0, 1.0).swapaxes(1, 2),
+    )
     total = variance.sum(2, keepdims=True)
     part = np.divide(variance, total, out=np.zeros_like(variance), where=total > 0)
     moved = moved - part * moved.sum(2, keepdims=True)  # rows of P sum to 1
     variance = variance * (1 - part)
     P = np.stack([project_rows(M) for M in centre + moved])
-    seen_rows = (seen.swapaxes(1, 2) * v).sum(2) / np.maximum(v.sum(2), 1e-300)
+    seen_rows = (seen * v).sum(2) / np.maximum(v.sum(2), 1e-300)
     best = max(found, key=lambda prior: found[prior])
     numbers = {**vars(best.cells), "doubt": best.doubt}
-    return Shared(P, np.sqrt(variance + error**2), np.clip(seen_rows, 0.0, 1.0), numbers)
+    return Shared(P, np.sqrt(variance + ((1 - seen) * error) ** 2), seen_rows, numbers)
 
 
 @dataclass(frozen=True)
@@ -156,6 +176,11 @@ class CellData:
         """A [C, J, S, S] and b [C, J, S]."""
         return self.means.A + self.within.A / doubt, self.means.b + self.within.b / doubt
 
+    @property
+    def size(self) -> float:
+        """How much the data tell in all."""
+        return float(np.trace(self.means.A.sum((0, 1))) + np.trace(self.within.A.sum((0, 1))))
+
     def misfit(self, doubt: float) -> float:
         """What doubt adds to the logarithm of the evidence."""
         return -(self.within.misfit / doubt + self.within.moments * float(np.log(doubt))) / 2
@@ -171,8 +196,10 @@ class CellData:
         return cls(*kinds)
 
 
-def information(sums: PairSums, P: np.ndarray, units: float) -> tuple[Information, Information]:
-    """Of the mean and of what varies about it.
+def information(
+    sums: PairSums, P: np.ndarray, at: np.ndarray, units: float
+) -> tuple[Information, Information]:
+    """Of the mean and of what varies about it, for a D from P; residuals scatter as they do about `at`.
 
     As in `conditional.Step`, directions in which the counts vary are instruments, so that noise in the left ends
     does no harm. The first is the total, which does not vary: it stands for the means.
@@ -181,14 +208,13 @@ def information(sums: PairSums, P: np.ndarray, units: float) -> tuple[Informatio
     total = sums.gram.sum(0)
     root = directions(total)
     signal = root.T @ (total - sums.noise.sum(0))  # [r, S]
-    residual = root.T @ sums.residual(P)  # [G, r, S]
-    V = sums.V
-    moving = units * (sums.mu @ (P * (1 - P)))
-    s = np.maximum(moving + np.diag(V) + (P * (V @ P)).sum(0), 1e-12)
+    V, Q = sums.V, project_rows(at)
+    moving = units * (sums.mu @ (Q * (1 - Q)))
+    s = np.maximum(moving + np.diag(V) + (Q * (V @ Q)).sum(0), 1e-12)
     if G >= FEW_GROUPS:  # the model counts as much as S replicates
-        found = (scattered(residual, sums.share) ** 2).sum((0, 1)) / residual.shape[1]
-        s = (S * s + (G - 1) * found) / (S + G - 1)
-    whole, kinds = residual.sum(0), list[Information]()
+        scatter = scattered(root.T @ sums.residual(at), sums.share)
+        s = (S * s + (G - 1) * (scatter**2).sum((0, 1)) / root.shape[1]) / (S + G - 1)
+    whole, kinds = root.T @ sums.residual(P).sum(0), list[Information]()
     for rows in (slice(0, 1), slice(1, None)):
         x, r = signal[rows], whole[rows]
         A = (x.T @ x)[None] / s[:, None, None]

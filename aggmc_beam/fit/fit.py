@@ -95,7 +95,9 @@ def _estimate(sums: Sums, settings: Settings) -> Estimate | Estimates:
     if chain.name == "stationary":
         return fit.cell(groups[0][1], None)
     if can_share(fit):
-        return SharedCells(fit, groups).estimates()
+        shared = SharedCells(fit, groups).estimates()
+        if shared is not None:
+            return shared
     items, skipped = [], {}
     for cell, members in groups:
         try:
@@ -160,8 +162,14 @@ class Fit:
         whole = CellFit(self, self.sums.by_replicate(cells), {})
         point = Point(P, "mom pooled over cells")
         pooled = self.assemble(whole, P, error, unknown, point, None, {})
-        average = seen.embed(nonstationary.average(self._latents(wholes, seen)))
-        return Estimates(tuple(items), pooled, average, skipped=skipped)
+        return Estimates(tuple(items), pooled, self.average(cells), skipped=skipped)
+
+    def average(self, cells: list[int]) -> np.ndarray:
+        """The plain average of the cells' mom matrices."""
+        parts = self._parts(cells)
+        _, seen = self._whole(parts)
+        wholes = [add_moments(self.S, p) for p in parts]
+        return seen.embed(nonstationary.average(self._latents(wholes, seen)))
 
     def _pooled_error(self, parts: list[list[Moments]], centre: np.ndarray, seen: Seen) -> np.ndarray:
         weight = np.array([[m.lag0.weight for m in cell] for cell in parts]).sum(0)
