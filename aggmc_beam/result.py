@@ -179,6 +179,9 @@ class Estimate:
         )
         if np.isfinite(self.standard_error).any():
             notes = f"\n± is one standard error; interval() gives {100 * self.level:g}% bounds{notes}"
+        borrowed = self.diagnostics.get("borrowed")
+        if borrowed is not None:
+            notes += f"\n{borrowed_words(borrowed)}"
         ground = self.diagnostics.get("ground")
         if ground is not None:
             notes += f"\nIt stands on {escape_controls(str(ground['sentence']))}."
@@ -263,6 +266,18 @@ class Estimates(Sequence[Estimate]):
         if self.pooled is not None:
             lines += ["pooled over cells:", str(self.pooled)]
         return "\n".join(lines)
+
+
+def borrowed_words(borrowed: Mapping[str, Any]) -> str:
+    """How much of an estimate is not seen in its own data, as a sentence.
+
+    >>> borrowed_words({"share": 0.75, "from": "the other cells"})
+    '75% of it is borrowed from the other cells, the rest is seen in its own data.'
+    """
+    source = escape_controls(str(borrowed["from"]))
+    return (
+        f"{100 * borrowed['share']:.0f}% of it is borrowed from {source}, the rest is seen in its own data."
+    )
 
 
 def matrix_table(states: Sequence[str], matrix: np.ndarray, error: np.ndarray | None = None) -> str:

@@ -27,6 +27,8 @@ STICKY = 0.6
 TOLD = 3.0
 #: Variance of what is common to all rates, whose mean is 1 by their definition.
 COMMON = 1e-6
+#: Errors are in proportion to rates, but not below this.
+FLAT = 0.05
 #: A rate is not below this: nothing is known to stand still.
 LEAST = 0.01
 
@@ -109,5 +111,5 @@ def excess(cells: list[Changes]) -> Excess | None:
     noise = np.array([float(cell.noise.sum() / cell.expected.sum()) for cell in cells])
     x, e = (seen / level - expected) / slope, error / level / slope
     # Replicates are few, and where less is seen their scatter is less too: half of the variance is a smooth one.
-    shape = (np.maximum(1 + x, LEAST) + noise / level) ** 2 * (expected / slope) ** 2 / size
-    return Excess(x, (e**2 + shape * float((e**2 / shape).mean())) / 2, level)
+    shape = (np.maximum(1 + x, FLAT) + noise / level) ** 2 * (expected / slope) ** 2 / size
+    return Excess(x, (e**2 + shape * float(np.median(e**2 / shape))) / 2, level)

@@ -177,6 +177,7 @@ class SharedCells:
         diagnostics: dict[str, Any] = {
             "borrowed": {
                 "share": 1 - freedom,
+                "from": "the other cells",
                 "rows": (1 - seen).tolist(),
                 "rate": float(scale),
                 **found.numbers,
