@@ -25,8 +25,11 @@ from aggmc_beam.estimators.spread import scattered
 VARIANCES = tuple(np.geomspace(1e-4, 10, 11).tolist())
 #: Correlations of neighbours that are weighed.
 CORRELATIONS = (0.0, 0.5, 0.8, 0.95)
-#: Times that the residuals of what varies within cells may vary more than their scatter says.
+#: Times that the residuals of what varies within cells may vary more than their scatter says, where movers are not
+#: independent.
 DOUBTS = (1.0, 2.0, 4.0, 8.0, 16.0)
+#: Up to this many times the scatter of independent movers, individuals are taken to move alone: nothing is doubted.
+ALONE = 1.25
 #: How much more the data must tell with the scatter of residuals about what they say than with that about the centre,
 #: for that to be taken: where cells differ wholly.
 LESS_SCATTER = 1.5
@@ -43,6 +46,8 @@ class Shared:
     error: np.ndarray
     seen: np.ndarray
     numbers: dict[str, float]
+    alone: bool = True
+    """Whether individuals are taken to move by themselves."""
 
 
 def share(
@@ -73,13 +78,14 @@ def share(
         return CellData.stacked(told, root)
 
     data = data_at(centre)
-    found = weighed(data, row)
+    found = weighed(data, row, DOUBTS)
     best = max(found, key=lambda prior: found[prior])
     z = posterior(eliminate(*data.trusted(best.doubt), row, best.cells), C)[0]
     again = data_at(centre + (z * root).swapaxes(1, 2))
-    if again.size > LESS_SCATTER * data.size:  # far from the centre residuals scattered for being far
+    alone = again.excess < ALONE
+    if alone or again.size > LESS_SCATTER * data.size:  # far from the centre residuals scatter for being far
         data = again
-        found = weighed(data, row)
+        found = weighed(data, row, DOUBTS[:1] if alone else DOUBTS)
     evidence = np.array(list(found.values()))
     weights = np.exp(evidence - evidence.max())
     weights /= weights.sum()
@@ -105,7 +111,7 @@ def share(
     seen_rows = (seen * v).sum(2) / np.maximum(v.sum(2), 1e-300)
     best = max(found, key=lambda prior: found[prior])
     numbers = {**vars(best.cells), "doubt": best.doubt}
-    return Shared(P, np.sqrt(variance + ((1 - seen) * error) ** 2), seen_rows, numbers)
+    return Shared(P, np.sqrt(variance + ((1 - seen) * error) ** 2), seen_rows, numbers, alone)
 
 
 @dataclass(frozen=True)
@@ -121,12 +127,12 @@ class Weighed:
         return replace(self, cells=replace(self.cells, **{name: value}))
 
 
-def weighed(data: CellData, row: Row) -> dict[Weighed, float]:
+def weighed(data: CellData, row: Row, doubts: Sequence[float]) -> dict[Weighed, float]:
     """Priors with the logarithm of their evidence: along one of their numbers after the other, twice, about the
     best so far."""
     found: dict[Weighed, float] = {}
     best = Weighed(Prior(own=VARIANCES[5], common=VARIANCES[5]))
-    choices = {"own": VARIANCES, "common": VARIANCES, "doubt": DOUBTS}
+    choices = {"own": VARIANCES, "common": VARIANCES, "doubt": doubts}
     if row.cells > 1:
         choices["correlation"] = CORRELATIONS
     for name, values in list(choices.items()) * 2:
@@ -142,12 +148,13 @@ def weighed(data: CellData, row: Row) -> dict[Weighed, float]:
 @dataclass(frozen=True, eq=False)
 class Information:
     """What pairs say of D: A [J, S, S] and b [J, S] for each column j of it, and the squares of the residuals,
-    `misfit`, of so many `moments`."""
+    `misfit`, of so many `moments`. `excess`: their scatter against that of independent movers."""
 
     A: np.ndarray
     b: np.ndarray
     misfit: float = 0.0
     moments: int = 0
+    excess: float = np.nan
 
 
 def prior_variance(P: np.ndarray, mu: np.ndarray) -> np.ndarray:
@@ -177,6 +184,11 @@ class CellData:
         return self.means.A + self.within.A / doubt, self.means.b + self.within.b / doubt
 
     @property
+    def excess(self) -> float:
+        """The scatter of residuals against that of independent movers."""
+        return self.within.excess
+
+    @property
     def size(self) -> float:
         """How much the data tell in all."""
         return float(np.trace(self.means.A.sum((0, 1))) + np.trace(self.within.A.sum((0, 1))))
@@ -192,7 +204,15 @@ class CellData:
         for kind in zip(*cells, strict=True):
             A = np.stack([one.A for one in kind]) * root[..., None] * root[..., None, :]
             b = np.stack([one.b for one in kind]) * root
-            kinds.append(Information(A, b, sum(one.misfit for one in kind), sum(one.moments for one in kind)))
+            moments = np.array([one.moments for one in kind])
+            known = np.array([np.isfinite(one.excess) for one in kind]) & (moments > 0)
+            excess = (
+                np.array([one.excess for one in kind])[known] @ moments[known] / max(moments[known].sum(), 1)
+            )
+            misfit = sum(one.misfit for one in kind)
+            kinds.append(
+                Information(A, b, misfit, int(moments.sum()), float(excess) if known.any() else np.inf)
+            )
         return cls(*kinds)
 
 
@@ -210,15 +230,16 @@ def information(
     signal = root.T @ (total - sums.noise.sum(0))  # [r, S]
     V, Q = sums.V, project_rows(at)
     moving = units * (sums.mu @ (Q * (1 - Q)))
-    s = np.maximum(moving + np.diag(V) + (Q * (V @ Q)).sum(0), 1e-12)
+    s, excess = np.maximum(moving + np.diag(V) + (Q * (V @ Q)).sum(0), 1e-12), np.nan
     if G >= FEW_GROUPS:  # the model counts as much as S replicates
-        scatter = scattered(root.T @ sums.residual(at), sums.share)
-        s = (S * s + (G - 1) * (scatter**2).sum((0, 1)) / root.shape[1]) / (S + G - 1)
+        scatter = (scattered(root.T @ sums.residual(at), sums.share) ** 2).sum((0, 1)) / root.shape[1]
+        excess = float(scatter.sum() / (s - moving * (1 - 1 / units)).sum())
+        s = (S * s + (G - 1) * scatter) / (S + G - 1)
     whole, kinds = root.T @ sums.residual(P).sum(0), list[Information]()
     for rows in (slice(0, 1), slice(1, None)):
         x, r = signal[rows], whole[rows]
         A = (x.T @ x)[None] / s[:, None, None]
-        kinds.append(Information(A, (x.T @ (r / s)).T, float((r**2 / s).sum()), r.size))
+        kinds.append(Information(A, (x.T @ (r / s)).T, float((r**2 / s).sum()), r.size, excess))
     return kinds[0], kinds[1]
 
 

@@ -93,7 +93,7 @@ class SharedCells:
     ) -> bool:
         """Whether cells by themselves predict what is left out better; asked only where they differ much, and where
         individuals move alone: else what predicts well may be what moves many at once."""
-        if found.numbers["own"] < WHOLLY or units > 1 or self.fit.rules is not None:
+        if found.numbers["own"] < WHOLLY or not found.alone or self.fit.rules is not None:
             return False
         square, gain, error = np.ix_(keep, keep), 0.0, 0.0
         for place, (cell, told) in enumerate(zip(self.cells, sums, strict=True)):
