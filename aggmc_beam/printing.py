@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import textwrap
 import unicodedata
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,10 +39,24 @@ def estimate_text(e: Estimate, whole: bool = False) -> str:
         notes.append(f"± is one standard error; interval() gives {100 * e.level:g}% bounds")
         flags = [f"  note: {escape_controls(flag['why'])}" for flag in e.diagnostics.get("rows", [])]
         notes += _first(flags, "  and {} more notes, see diagnostics['rows']")
+    if e.diagnostics.get("borrowed") is not None:
+        notes.append(borrowed_words(e.diagnostics["borrowed"]))
     ground = e.diagnostics.get("ground")
     if ground is not None:
         notes.append(f"It stands on {escape_controls(str(ground['sentence']))}.")
     return "\n".join([*warning_lines(e.warnings), *map(wrapped, [_head(e)]), body, *map(wrapped, notes)])
+
+
+def borrowed_words(borrowed: Mapping[str, Any]) -> str:
+    """How much of an estimate is not seen in its own data, as a sentence.
+
+    >>> borrowed_words({"share": 0.75, "from": "the other cells"})
+    '75% of it is borrowed from the other cells, the rest is seen in its own data.'
+    """
+    source = escape_controls(str(borrowed["from"]))
+    return (
+        f"{100 * borrowed['share']:.0f}% of it is borrowed from {source}, the rest is seen in its own data."
+    )
 
 
 def warning_lines(warnings: Sequence[str]) -> list[str]:

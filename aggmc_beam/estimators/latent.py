@@ -177,6 +177,11 @@ class Latent:
         """V at the left ends of pairs."""
         return self._noise_at(self.left_mean)
 
+    @cached_property
+    def right_V(self) -> np.ndarray | None:
+        """V at the right ends of pairs."""
+        return self._noise_at(self._undo.means(self._moments.lag1.right))
+
     def lag0_about(self, whole: Latent) -> np.ndarray:
         """As c0, about the mean of the whole that this is a part of."""
         centre = whole._moments.lag0.left

@@ -22,6 +22,7 @@ from aggmc_beam.fit.checks import Check, check_totals
 from aggmc_beam.fit.intervals import Parts, Uncertainty
 from aggmc_beam.fit.resolve import resolve
 from aggmc_beam.fit.scores import doubt
+from aggmc_beam.fit.shared import SharedCells, can_share
 from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.progress import ProgressHook, no_progress
 from aggmc_beam.result import Estimate, Estimates
@@ -55,6 +56,7 @@ class Settings:
     lags: int = 2
     constraints: Constraints | None = None
     open_population: bool = False
+    pooling: str = "cells"
 
     def __post_init__(self) -> None:
         check_estimator(self.estimator, None)
@@ -95,6 +97,10 @@ def _estimate(sums: Sums, settings: Settings, progress: ProgressHook) -> Estimat
     progress("estimating", 0, len(groups))
     if chain.name == "stationary":
         return fit.cell(groups[0][1], None)
+    if can_share(fit):
+        shared = SharedCells(fit, groups).estimates()
+        if shared is not None:
+            return shared
     items, skipped = [], {}
     for done, (cell, members) in enumerate(groups):
         progress("estimating", done, len(groups))
@@ -141,7 +147,7 @@ class Fit:
             if data.is_shocked(point, scores):
                 found = found.nothing_known()
         P = data.guarded(point.P, data.x.mu < RARE * share_error)
-        return self._assemble(data, P, found, share_error, point, cell, diagnostics)
+        return self.assemble(data, P, found, share_error, point, cell, diagnostics)
 
     def combined(self, cells: list[int], items: Sequence[Estimate], skipped: dict[int, str]) -> Estimates:
         """The cells' estimates, with the one matrix that fits them all."""
@@ -159,9 +165,15 @@ class Fit:
         unknown = np.full(self.S, np.nan)
         whole = CellFit(self, self.sums.by_replicate(cells), {})
         point = Point(P, "mom pooled over cells")
-        pooled = self._assemble(whole, P, error, unknown, point, None, {})
-        average = seen.embed(nonstationary.average(self._latents(wholes, seen)))
-        return Estimates(tuple(items), pooled, average, skipped=skipped)
+        pooled = self.assemble(whole, P, error, unknown, point, None, {})
+        return Estimates(tuple(items), pooled, self.average(cells), skipped=skipped)
+
+    def average(self, cells: list[int]) -> np.ndarray:
+        """The plain average of the cells' mom matrices."""
+        parts = self._parts(cells)
+        _, seen = self._whole(parts)
+        wholes = [add_moments(self.S, p) for p in parts]
+        return seen.embed(nonstationary.average(self._latents(wholes, seen)))
 
     def _pooled_error(self, parts: list[list[Moments]], centre: np.ndarray, seen: Seen) -> np.ndarray:
         weight = np.array([[m.lag0.weight for m in cell] for cell in parts]).sum(0)
@@ -210,7 +222,7 @@ class Fit:
             scores = data.scores(P, found, freedom)
             found = Uncertainty(Parts.of_sampling(error))
             unknown_shares = np.full(self.S, np.nan)
-            made = self._assemble(data, P, found, unknown_shares, point, item.cell, {"scores": scores})
+            made = self.assemble(data, P, found, unknown_shares, point, item.cell, {"scores": scores})
             fitted.append(replace(made, estimator="parametric"))
         combined = self.combined(cells, fitted, skipped)
         return replace(combined, coefficients=theta)
@@ -255,7 +267,7 @@ class Fit:
         stop = cell + self.chain.size
         return {r: p.between_steps(cell, stop) for r, p in profiles.items()}
 
-    def _assemble(
+    def assemble(
         self,
         data: CellFit,
         P: np.ndarray,

@@ -1,0 +1,127 @@
+"""Cells of a cycle borrow from each other as far as the data ask for it."""
+
+import numpy as np
+import pytest
+
+import aggmc_beam as am
+from aggmc_beam.estimation import array_sums
+from aggmc_beam.estimators.neighbours import Prior, Row, eliminate, posterior
+from aggmc_beam.estimators.rates import Changes, rates
+from aggmc_beam.fit.fit import Settings, estimate_sums
+
+HALF = am.Binomial(0.5)
+
+
+@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize("cells", [1, 2, 3, 6])
+@pytest.mark.parametrize("rho", [0.0, 0.6])
+def test_elimination_gives_what_the_dense_posterior_does(closed, cells, rho):
+    rng, J, S = np.random.default_rng(0), 2, 3
+    X = rng.normal(size=(cells, J, S, S))
+    A, b = X @ X.swapaxes(-1, -2), rng.normal(size=(cells, J, S))
+    row, prior = Row(cells, closed), Prior(0.7, 0.3, rho)
+    found = eliminate(A, b, row, prior)
+    mean, covariance = posterior(found, cells)
+    K = np.linalg.inv(row.dense(rho) / prior.own) + prior.common
+    np.testing.assert_allclose(np.diag(K), 1.0)
+    evidence = 0.0
+    for j in range(J):
+        H = np.kron(np.linalg.inv(K), np.eye(S))
+        evidence += np.linalg.slogdet(H)[1]
+        for c in range(cells):
+            H[c * S : c * S + S, c * S : c * S + S] += A[c, j]
+        V, right = np.linalg.inv(H), b[:, j].ravel()
+        np.testing.assert_allclose(mean[:, j].ravel(), V @ right, atol=1e-12)
+        for c in range(cells):
+            np.testing.assert_allclose(covariance[c, j], V[c * S : c * S + S, c * S : c * S + S], atol=1e-12)
+        evidence += right @ V @ right - np.linalg.slogdet(H)[1]
+    assert found.evidence == pytest.approx(evidence / 2)
+
+
+def test_rates_are_those_of_the_changes():
+    rng, true, pairs = np.random.default_rng(1), np.array([0.2, 0.4, 1.0, 2.0, 1.6, 0.8]), np.full(40, 20.0)
+    expected = np.array([0.1, 0.05, 0.2])
+    cells = [
+        Changes(3 * rate * expected * rng.chisquare(20, (40, 3)), pairs, np.zeros(3), expected, expected)
+        for rate in true
+    ]
+    found, _ = rates(cells, Row(6, True))
+    np.testing.assert_allclose(found, true, rtol=0.1)
+    equal = [Changes(expected * rng.chisquare(20, (40, 3)), pairs, np.zeros(3), expected, expected)] * 4
+    assert rates(equal, Row(4))[0].tolist() == [1.0] * 4
+
+
+def walk(P, K, T, N, seed):
+    """Counts [K, T, S] of N individuals who move by P[t mod C]."""
+    rng, S = np.random.default_rng(seed), P.shape[1]
+    n = rng.multinomial(N, np.full(S, 1 / S), size=K)
+    y = np.zeros((K, T, S), int)
+    for t in range(T):
+        y[:, t] = n
+        n = sum(rng.multinomial(n[:, i], P[t % len(P), i]) for i in range(S))
+    return y
+
+
+def matrices(kind, seed, C=6, S=4):
+    rng = np.random.default_rng([seed, 7])
+    base = 0.6 * np.eye(S) + 0.4 * rng.dirichlet(np.ones(S), S)
+    if kind == "not at all":
+        return np.tile(base, (C, 1, 1))
+    if kind == "a little":
+        return np.array([[rng.dirichlet(100 * row + 1e-3) for row in base] for _ in range(C)])
+    return 0.3 * np.eye(S) + 0.7 * rng.dirichlet(np.ones(S), (C, S))
+
+
+@pytest.mark.parametrize("noise", [am.Exact(), HALF], ids=str)
+@pytest.mark.parametrize("kind", ["not at all", "a little", "wholly"])
+def test_cells_that_share_are_no_worse_than_pooled_and_separate_ones_and_their_intervals_hold(kind, noise):
+    errors, held = [], []
+    for seed in range(3):
+        P = matrices(kind, seed)
+        n = walk(P, 40, 36, 300, seed)
+        y = noise.sample(n, np.random.default_rng(seed))
+        shared = am.estimate(y, noise=noise, population=300, chain=am.Cycle(6))
+        plain = Settings(noise, chain=am.Cycle(6), pooling="none", states=tuple("abcd"))
+        separate = estimate_sums(*array_sums(y, 300, plain, None)).transition_matrix
+        pooled = shared.pooled.transition_matrix
+        shares = np.stack([n[:, c::6].mean((0, 1)) for c in range(6)])[:, :, None] / 300
+        errors.append(
+            [
+                np.sqrt((shares * (M - P) ** 2).sum((1, 2))).mean()
+                for M in (shared.transition_matrix, pooled, separate)
+            ]
+        )
+        lower, upper = shared.interval()
+        held.append(((P >= lower) & (P <= upper)).mean())
+        assert ((shared.transition_matrix >= lower) & (shared.transition_matrix <= upper)).all()
+    ours, *others = np.mean(errors, 0)
+    assert ours <= 1.02 * min(others)
+    assert 0.9 <= np.mean(held)
+
+
+def test_estimates_say_how_much_is_borrowed():
+    y = walk(matrices("not at all", 1), 20, 24, 100, 1)
+    found = am.estimate(y, population=100, chain=am.Cycle(6))
+    borrowed = found[0].diagnostics["borrowed"]
+    assert borrowed["share"] > 0.9
+    assert "borrowed" in str(found[0])
+    assert {"estimate", "identity", "naive"} <= set(found[0].diagnostics["scores"])
+    assert am.Estimate.from_json(found[0].to_json()).diagnostics["borrowed"]["share"] == borrowed["share"]
+
+
+def test_rules_are_kept_by_cells_that_share():
+    y = walk(matrices("a little", 1), 20, 24, 100, 1)
+    rules = am.Constraints(forbidden=[(0, 1)], fixed={(2, 3): 0.05})
+    M = am.estimate(y, population=100, chain=am.Cycle(6), constraints=rules).transition_matrix
+    np.testing.assert_allclose(M[:, 0, 1], 0.0)
+    np.testing.assert_allclose(M[:, 2, 3], 0.05)
+    np.testing.assert_allclose(M.sum(2), 1.0)
+
+
+@pytest.mark.parametrize("chain", ["per-step", am.Window(8), am.Window(8, 4)], ids=str)
+def test_steps_and_windows_share_too(chain):
+    P = matrices("not at all", 2)
+    y = walk(P, 60, 24, 200, 3)
+    found = am.estimate(y, population=200, chain=chain)
+    assert np.abs(found.transition_matrix - P[0]).max() < 0.05
+    assert found[0].diagnostics["borrowed"]["share"] > 0.5
