@@ -18,6 +18,8 @@ FOLDS = 10
 HARDLY, SURELY, WORSE = -0.25, 2.0, -1.0
 #: Differences of errors below this share of them mean nothing: an estimate next to the identity is not worse than it.
 ROUNDING = 1e-6
+#: In the place of an error of 0: its square can still be divided by.
+TINY = 1e-100
 
 
 def held_out(step: Step, P: np.ndarray, freedom: float = 1.0) -> dict[str, Any]:
@@ -86,10 +88,10 @@ def doubt(
     if "error" not in scores:
         return None
     name = min(("identity", "naive"), key=lambda n: float(scores[n]))
-    gap, spread = float(scores["estimate"]) - float(scores[name]), max(float(scores["error"]), 1e-300)
+    gap, spread = float(scores["estimate"]) - float(scores[name]), max(float(scores["error"]), TINY)
     weight, apart, v = mu[:, None], np.nan_to_num(P - baselines[name]), np.nan_to_num(error) ** 2
     gain = float((weight * (apart**2 - 2 * v)).sum())
-    noise = max(float((weight**2 * (4 * apart**2 * v + 2 * v**2)).sum()), 1e-300)
+    noise = max(float((weight**2 * (4 * apart**2 * v + 2 * v**2)).sum()), TINY**2)
     precision = 1 / spread**2 + 1 / noise
     both = (gap / spread**2 - gain / noise) / np.sqrt(precision)
     as_well = both > HARDLY and gap > WORSE * spread
