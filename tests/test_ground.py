@@ -252,3 +252,60 @@ def test_a_diagnosis_tells_how_much_data_a_precision_takes():
     assert times == pytest.approx((wide / 0.02) ** 2)
     long = violations.right(HALF, 3, K=160)
     assert max(r.half_width for r in am.diagnose(long.y, HALF, 200).rows) == pytest.approx(wide / 2, rel=0.3)
+
+
+@pytest.mark.parametrize("name", ["mom", "simplex", "fast"])
+def test_an_estimator_that_does_not_allow_for_dispersion_says_so_first(name):
+    case = violations.households(HALF, 1)
+    est = am.estimate(case.y, noise=HALF, population=1000, estimator=name)
+    assert est.diagnostics["ground"]["name"] == "independent"
+    assert f"for which {name} does not allow" in est.warnings[0]
+    settled = violations.right(HALF, 1)
+    assert not am.estimate(settled.y, noise=HALF, population=200, estimator=name).warnings
+
+
+@pytest.mark.parametrize("estimator", ["mom", "gmm", "cls"])
+@pytest.mark.parametrize(
+    "chain",
+    [am.Cycle(4), am.Parametric.harmonics(4, order=1), "per-step"],
+    ids=["cycle", "parametric", "per-step"],
+)
+def test_every_cell_and_what_is_pooled_of_them_has_a_ground_and_holds_its_own_estimate(chain, estimator):
+    case = violations.right(HALF, 2, K=30, T=12)
+    found = am.estimate(case.y, noise=HALF, population=200, chain=chain, estimator=estimator)
+    for est in [*found, found.pooled]:
+        assert est.diagnostics["ground"]["sentence"] in str(est)
+        lower, upper = est.interval()
+        known = np.isfinite(lower)
+        assert known.any()
+        assert ((lower <= est.transition_matrix) & (est.transition_matrix <= upper) & (lower < upper))[
+            known
+        ].all()
+
+
+def test_a_period_whose_means_come_back_widens_no_interval():
+    case = violations.daily_cycle(am.Exact(), 1)
+    est = fit(case)
+    assert est.diagnostics["choice"]["form"] == "periodic"
+    assert covered(est, case) > 0.85
+    lower, upper = est.interval()
+    assert (upper - lower).mean() / 2 < 3 * 1.96 * np.sqrt(((est.transition_matrix - case.truth) ** 2).mean())
+
+
+def test_percentages_are_told_from_noisy_counts_of_a_hundred():
+    rng = np.random.default_rng(3)
+    case = violations.right(am.Laplace(2.0), 1, N=100)
+    assert not any(
+        "percentages" in w for w in am.estimate(case.y, noise=am.Laplace(2.0), population=100).warnings
+    )
+    shares = np.round(100 * violations.right(am.Exact(), 1, N=377).y / 377, 1)
+    found = am.estimate(shares + rng.normal(0, 1e-9, shares.shape), noise=am.Gaussian(0.1), population=100)
+    assert any("percentages" in w for w in found.warnings)
+
+
+def test_a_score_made_anew_takes_the_place_of_the_one_it_puts_right():
+    """Scores that say the estimate is best are not accompanied by a doubt of another score."""
+    for seed in range(6):
+        case = violations.right(am.Binomial(0.2), seed, S=6, N=1000, K=20, T=12)
+        scores = am.estimate(case.y, noise=case.noise, population=1000).diagnostics["scores"]
+        assert ("worse" in scores) == (scores["estimate"] > min(scores["identity"], scores["naive"]))

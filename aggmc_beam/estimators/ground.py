@@ -36,6 +36,24 @@ def dispersed(factor: float) -> Ground:
     )
 
 
+def varying(factor: float) -> Ground:
+    """Of an estimator that takes movers for independent where they are not."""
+    return Ground(
+        INDEPENDENT,
+        f"independent movers, by assumption, though the counts vary {factor:.3g} times as much as those: "
+        "this estimator does not allow for that; auto does",
+        {"ignored_dispersion": factor},
+    )
+
+
+def regression() -> Ground:
+    """Of least squares on consecutive counts."""
+    return Ground(
+        CONDITIONAL,
+        "the conditional mean alone, E[n_t+1 | past] = P'n_t: least squares asks no more of counts",
+    )
+
+
 def conditional(factor: float | None) -> Ground:
     how = "" if factor is None else f", {factor:.3g} times as much on the whole"
     return Ground(

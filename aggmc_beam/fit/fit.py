@@ -17,7 +17,7 @@ from aggmc_beam.estimators.latent import Latent, Undo, closed, latent
 from aggmc_beam.estimators.registry import SMOOTH, check_estimator
 from aggmc_beam.estimators.simplex import project_rows
 from aggmc_beam.fit.blas import blas_for
-from aggmc_beam.fit.cell import CellFit, Point, Seen
+from aggmc_beam.fit.cell import CellFit, Point, Seen, common_ground
 from aggmc_beam.fit.checks import Check, check_totals
 from aggmc_beam.fit.intervals import Parts, Uncertainty
 from aggmc_beam.fit.resolve import resolve
@@ -153,7 +153,8 @@ class Fit:
         error = Uncertainty(Parts.of_sampling(self._pooled_error(parts, centre, seen)))
         unknown = np.full(self.S, np.nan)
         whole = CellFit(self, self.sums.by_replicate(cells), {})
-        point = Point(P, "mom pooled over cells")
+        ground = common_ground([CellFit(self, self.sums.by_replicate([cell]), {}) for cell in cells])
+        point = Point(P, "mom pooled over cells", ground=ground)
         pooled = self._assemble(whole, P, error, unknown, point, None, {})
         average = seen.embed(nonstationary.average(self._latents(wholes, seen)))
         return Estimates(tuple(items), pooled, average, skipped=skipped)
@@ -196,14 +197,13 @@ class Fit:
         errors = jackknife_cells(parts, statistic)
         matrices = nonstationary.transition_matrices(theta, Z)
         freedom = min(1.0, Z.shape[1] / len(cells))  # of the parameters of each cell by itself
-        fitted = []
-        for cell, item, P, error in zip(cells, items, matrices, errors, strict=True):
+        fitted, data_of = [], [CellFit(self, self.sums.by_replicate([cell]), {}) for cell in cells]
+        ground = common_ground(data_of)
+        for data, item, P, error in zip(data_of, items, matrices, errors, strict=True):
             P, error = seen.embed(P), seen.embed(error)
-            data = CellFit(self, self.sums.by_replicate([cell]), {})
-            point = Point(P, "parametric", sampling=error)
+            point = Point(P, "parametric", sampling=error, ground=ground)
             found = data.uncertainty(point)
             scores = data.scores(P, found, freedom)
-            found = Uncertainty(Parts.of_sampling(error))
             unknown_shares = np.full(self.S, np.nan)
             made = self._assemble(data, P, found, unknown_shares, point, item.cell, {"scores": scores})
             fitted.append(replace(made, estimator="parametric"))
@@ -319,6 +319,12 @@ class Fit:
         """What a user must read before the estimate."""
         notes = estimate.diagnostics
         yield from (check.sentence for check in checks if not check.passed)
+        ignored = notes.get("ground", {}).get("statistics", {}).get("ignored_dispersion")
+        if ignored is not None and estimate.estimator != "naive":
+            yield (
+                f"the counts vary {ignored:.3g} times as much as those of independent movers, for which "
+                f"{estimate.estimator} does not allow; auto does"
+            )
         open_rows = [row for row in notes["rows"] if row["flag"] == "not-determined"]
         for contradicted, words in (
             (True, "cannot be told from these counts, which contradict themselves there"),
