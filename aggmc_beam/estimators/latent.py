@@ -18,7 +18,7 @@ import numpy as np
 from aggmc_beam.errors import InputError
 from aggmc_beam.noise import Noise
 from aggmc_beam.sums.moments import CoMoment, Moments
-from aggmc_beam.sums.steps import Profile
+from aggmc_beam.sums.profile import Profile
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from aggmc_beam.estimators.shrinkage import positive_shares
 from aggmc_beam.estimators.spectrum import deviation
 from aggmc_beam.estimators.stepwise import StepSums
 from aggmc_beam.sums.moments import CoMoment, Moments
-from aggmc_beam.sums.steps import RECORDS, SHIFT, Profile
+from aggmc_beam.sums.profile import RECORDS, SHIFT, Profile
 
 LEVEL = 0.01
 #: Stretches of time whose means are compared when realizations are too few to compare.
@@ -238,7 +238,7 @@ class Trend:
             ends=about_trend(moments.ends, 1, 0),
         )
         means = np.stack(list(kinds), 1)
-        found = Profile.of(profile.width, profile.bins, profile.number, profile.weight, means)
+        found = Profile(profile.width, profile.bins, profile.number, profile.weight, means)
         return flat, _from(found, self.settled)
 
 
@@ -247,7 +247,7 @@ def _from(profile: Profile, step: float) -> Profile:
     kept = profile.bins * profile.width >= step
     if kept.all():
         return profile
-    return Profile.of(
+    return Profile(
         profile.width, profile.bins[kept], profile.number[kept], profile.weight[kept], profile.means[kept]
     )
 

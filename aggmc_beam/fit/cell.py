@@ -47,7 +47,7 @@ from aggmc_beam.estimators.stepwise import StepSums, one_step, step_sums
 from aggmc_beam.fit.intervals import Parts, Sources, Uncertainty, disagreeing, uncertainty
 from aggmc_beam.fit.scores import held_out, predicts_as_well, scores_of
 from aggmc_beam.sums.moments import Moments, add_moments
-from aggmc_beam.sums.steps import LEFT1, Profile, add_profiles
+from aggmc_beam.sums.profile import LEFT1, Profile, add_profiles
 
 if TYPE_CHECKING:
     from aggmc_beam.fit.fit import Fit

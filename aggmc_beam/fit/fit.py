@@ -23,10 +23,11 @@ from aggmc_beam.fit.intervals import Parts, Uncertainty
 from aggmc_beam.fit.resolve import resolve
 from aggmc_beam.fit.scores import doubt
 from aggmc_beam.noise import Exact, Noise
+from aggmc_beam.progress import ProgressHook, no_progress
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.simulation import stationary_distribution
 from aggmc_beam.sums.moments import Moments, add_moments
-from aggmc_beam.sums.steps import Profile
+from aggmc_beam.sums.profile import Profile
 from aggmc_beam.sums.sums import Sums
 
 #: A state whose mean share is below this many standard errors is rare: its row is a guess.
@@ -64,14 +65,16 @@ class Settings:
         object.__setattr__(self, "chain", as_chain(self.chain))
 
 
-def estimate_sums(sums: Sums, settings: Settings) -> Estimate | Estimates:
+def estimate_sums(
+    sums: Sums, settings: Settings, progress: ProgressHook = no_progress
+) -> Estimate | Estimates:
     """The estimate, or one per cell, from sums whose cells are those of `settings.chain`.
 
     What overflows, or cannot be divided, becomes a NaN row with a flag, not a warning.
     """
     try:
         with np.errstate(all="ignore"), blas_for(sums.states):
-            return _estimate(sums, settings)
+            return _estimate(sums, settings, progress)
     except InputError:
         raise
     except (ValueError, OverflowError) as error:  # of solvers that met what is not finite
@@ -80,7 +83,7 @@ def estimate_sums(sums: Sums, settings: Settings) -> Estimate | Estimates:
         ) from error
 
 
-def _estimate(sums: Sums, settings: Settings) -> Estimate | Estimates:
+def _estimate(sums: Sums, settings: Settings, progress: ProgressHook) -> Estimate | Estimates:
     if sums.total.pairs == 0:
         raise InputError(
             "no two records are one step apart, so there is nothing to learn moves from; check the "
@@ -89,10 +92,12 @@ def _estimate(sums: Sums, settings: Settings) -> Estimate | Estimates:
     fit = Fit(sums, settings)
     chain = fit.chain
     groups = chain.groups(sums.cells)
+    progress("estimating", 0, len(groups))
     if chain.name == "stationary":
         return fit.cell(groups[0][1], None)
     items, skipped = [], {}
-    for cell, members in groups:
+    for done, (cell, members) in enumerate(groups):
+        progress("estimating", done, len(groups))
         try:
             items.append(fit.cell(members, cell, errors=not isinstance(chain, Parametric)))
         except InputError as error:
@@ -271,7 +276,7 @@ class Fit:
         window = None
         if isinstance(self.chain, Window) and cell is not None:
             window = {"start": cell, "end": cell + self.chain.size}
-        ground, checks = point.ground, self._checks(data)
+        ground, checks, period = point.ground, self._checks(data), getattr(self.chain, "period", None)
         estimate = Estimate(
             states=self.names,
             transition_matrix=P,
@@ -290,6 +295,7 @@ class Fit:
             diagnostics={
                 "rows": self._row_flags(data, P, share_error, found),
                 **({} if ground is None else {"ground": ground.note()}),
+                **({} if period is None else {"cycle": {"period": period}}),
                 "interval": {
                     "of": point.of,
                     "groups": groups,
@@ -318,6 +324,11 @@ class Fit:
     def _warnings(self, estimate: Estimate, data: CellFit, checks: Sequence[Check]) -> Iterator[str]:
         """What a user must read before the estimate."""
         notes = estimate.diagnostics
+        if estimate.counts["overlaps"]:
+            yield (
+                f"{estimate.counts['overlaps']:,} records were in several of the sums that were merged, and count "
+                "twice here"
+            )
         yield from (check.sentence for check in checks if not check.passed)
         ignored = notes.get("ground", {}).get("statistics", {}).get("ignored_dispersion")
         if ignored is not None and estimate.estimator != "naive":
