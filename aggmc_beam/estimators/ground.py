@@ -29,10 +29,11 @@ def independent(factor: float | None = None, error: float | None = None) -> Grou
 
 
 def dispersed(factor: float) -> Ground:
+    like = f"as if groups of {factor:.3g} moved together" if factor > 1 else "as if each avoided the others"
     return Ground(
         DISPERSED,
         f"dispersed movers: the counts vary {factor:.3g} times as much as independent individuals would let "
-        f"them, as if groups of {factor:.3g} moved together, and this is divided out",
+        f"them, {like}, and this is divided out",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -315,11 +316,22 @@ class Fit:
         return replace(estimate, warnings=tuple(self._warnings(estimate, data, checks)))
 
     def _checks(self, data: CellFit) -> list[Check]:
-        """Those of totals, of which cells of a chain have only the plain ones."""
+        """Those of the totals, over all times: of a population that is closed these do not depend on the chain."""
         if self.settings.open_population:
             return []
-        latents = data.latents if data.total is self.sums.total else []
-        return list(check_totals(data.x, latents, self.resolved))
+        if data.total is self.sums.total and not self.chain.centred:
+            return list(check_totals(data.x, data.latents, self.resolved))
+        return self._checks_of_all
+
+    @cached_property
+    def _checks_of_all(self) -> list[Check]:
+        """Found once for all cells."""
+        whole, *parts = (
+            latent(m, self.resolved.noise, self.resolved.scale, undo=self.undo)
+            for m in (self.sums.total, *self.sums.by_replicate(self.sums.cells).values())
+            if m.pairs > 0
+        )
+        return list(check_totals(whole, parts, self.resolved))
 
     def _warnings(self, estimate: Estimate, data: CellFit, checks: Sequence[Check]) -> Iterator[str]:
         """What a user must read before the estimate."""
@@ -343,7 +355,7 @@ class Fit:
         ):
             states = [row["state"] for row in open_rows if row["contradicted"] is contradicted]
             if states:
-                yield f"moves from {_listed(states)} {words}; see the notes"
+                yield f"moves from {listed(states)} {words}; see the notes"
         scores = notes.get("scores", {})
         P, error, mu = estimate.transition_matrix, estimate.standard_error, np.maximum(data.x.mu, 0.0)
         better = doubt(scores, P, error, estimate.baselines, mu)
@@ -395,7 +407,7 @@ class Fit:
         return flags
 
 
-def _listed(names: Sequence[str], most: int = 5) -> str:
+def listed(names: Sequence[str], most: int = 5) -> str:
     shown = ", ".join(repr(n) for n in names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more states"
 
