@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -318,9 +318,10 @@ class Estimates(Sequence[Estimate], Tabular):
 
     def __str__(self) -> str:
         head = f"{len(self)} transition matrices, cells {self.items[0].cell} to {self.items[-1].cell}"
+        warned = warning_lines(self.warnings)
         if self.pooled is not None:
-            return "\n".join([head, "pooled over cells:", str(self.pooled)])
-        return "\n".join([head, *warning_lines(self.warnings), summary_text(self.items, "cell")])
+            return "\n".join([*warned, head, "pooled over cells:", str(replace(self.pooled, warnings=()))])
+        return "\n".join([*warned, head, summary_text(self.items, "cell")])
 
     def _repr_html_(self) -> str:
         from aggmc_beam.report.notebook import estimates_html

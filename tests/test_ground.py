@@ -190,9 +190,10 @@ def test_shares_and_percentages_are_not_taken_for_counts():
 
 def test_sightings_that_cannot_be_are_refused_or_told():
     y = violations.right(HALF, 1, T=5).y
-    with pytest.raises(am.InputError, match="never goes below 0"):
+    with pytest.raises(am.InputError, match="never below 0"):
         am.estimate(y - 30, noise=HALF, population=200)
-    assert "add up to" in am.estimate(y, noise=HALF, population=60).warnings[0]  # more than there are
+    sums = am.Sums.of(y)
+    assert "add up to" in am.estimate(sums, noise=HALF, population=60).warnings[0]  # more than there are
 
 
 def test_right_runs_warn_of_nothing():
@@ -252,3 +253,104 @@ def test_a_diagnosis_tells_how_much_data_a_precision_takes():
     assert times == pytest.approx((wide / 0.02) ** 2)
     long = violations.right(HALF, 3, K=160)
     assert max(r.half_width for r in am.diagnose(long.y, HALF, 200).rows) == pytest.approx(wide / 2, rel=0.3)
+
+
+@pytest.mark.parametrize("name", ["mom", "simplex", "fast"])
+def test_an_estimator_that_does_not_allow_for_dispersion_says_so_first(name):
+    case = violations.households(HALF, 1)
+    est = am.estimate(case.y, noise=HALF, population=1000, estimator=name)
+    assert est.diagnostics["ground"]["name"] == "independent"
+    assert f"for which {name} does not allow" in est.warnings[0]
+    settled = violations.right(HALF, 1)
+    assert not am.estimate(settled.y, noise=HALF, population=200, estimator=name).warnings
+
+
+@pytest.mark.parametrize("estimator", ["mom", "gmm", "cls"])
+@pytest.mark.parametrize(
+    "chain",
+    [am.Cycle(4), am.Parametric.harmonics(4, order=1), "per-step"],
+    ids=["cycle", "parametric", "per-step"],
+)
+def test_every_cell_and_what_is_pooled_of_them_has_a_ground_and_holds_its_own_estimate(chain, estimator):
+    case = violations.right(HALF, 2, K=30, T=12)
+    found = am.estimate(case.y, noise=HALF, population=200, chain=chain, estimator=estimator)
+    for est in [*found, found.pooled]:
+        assert est.diagnostics["ground"]["sentence"] in " ".join(str(est).split())
+        lower, upper = est.interval()
+        known = np.isfinite(lower)
+        assert known.any()
+        assert ((lower <= est.transition_matrix) & (est.transition_matrix <= upper) & (lower < upper))[
+            known
+        ].all()
+
+
+def test_a_period_whose_means_come_back_widens_no_interval():
+    case = violations.daily_cycle(am.Exact(), 1)
+    est = fit(case)
+    assert est.diagnostics["choice"]["form"] == "periodic"
+    assert covered(est, case) > 0.85
+    lower, upper = est.interval()
+    assert (upper - lower).mean() / 2 < 3 * 1.96 * np.sqrt(((est.transition_matrix - case.truth) ** 2).mean())
+
+
+def test_percentages_are_told_from_noisy_counts_of_a_hundred():
+    rng = np.random.default_rng(3)
+    case = violations.right(am.Laplace(2.0), 1, N=100)
+    assert not any(
+        "percentages" in w for w in am.estimate(case.y, noise=am.Laplace(2.0), population=100).warnings
+    )
+    shares = np.round(100 * violations.right(am.Exact(), 1, N=377).y / 377, 1)
+    found = am.estimate(shares + rng.normal(0, 1e-9, shares.shape), noise=am.Gaussian(0.1), population=100)
+    assert any("percentages" in w for w in found.warnings)
+
+
+def test_a_score_made_anew_takes_the_place_of_the_one_it_puts_right():
+    """Scores that say the estimate is best are not accompanied by a doubt of another score."""
+    for seed in range(6):
+        case = violations.right(am.Binomial(0.2), seed, S=6, N=1000, K=20, T=12)
+        scores = am.estimate(case.y, noise=case.noise, population=1000).diagnostics["scores"]
+        assert ("worse" in scores) == (scores["estimate"] > min(scores["identity"], scores["naive"]))
+
+
+@pytest.mark.parametrize("chain", ["stationary", am.Cycle(4), am.Window(20), "per-step"], ids=str)
+def test_what_is_said_of_the_totals_is_checked_whatever_the_chain(chain):
+    case = violations.alpha_off(am.Exact(), 1)
+    found = am.estimate(case.y, noise=case.noise, population=case.population, chain=chain)
+    assert any("add up to" in warning for warning in found.warnings)
+    assert str(found).startswith("Warning: ")
+
+
+@pytest.mark.parametrize("K", [1, 3])
+def test_few_totals_that_are_not_those_of_alpha_and_the_population_are_seen(K):
+    case = violations.alpha_off(am.Exact(), 1)
+    few = am.estimate(case.y[:K, :6], noise=case.noise, population=case.population)
+    assert any("add up to" in warning for warning in few.warnings)
+    right = violations.right(HALF, 1, N=1000)
+    assert not any(
+        "add up to" in w for w in am.estimate(right.y[:K, :6], noise=HALF, population=1000).warnings
+    )
+
+
+@pytest.mark.parametrize(
+    "noise", [am.Exact(), am.Panel(), HALF, am.Detection([0.5] * 3), am.Poisson(0.5)], ids=str
+)
+def test_counts_below_none_or_above_all_are_refused(noise):
+    y = violations.right(am.Exact(), 1, S=3, K=6, T=8).y.astype(float)
+    y[2, 3, 1] -= 500
+    with pytest.raises(am.InputError, match="realization 2, step 3"):
+        am.estimate(y, noise=noise, population=200)
+
+
+def test_seen_individuals_cannot_be_more_than_there_are():
+    y = violations.right(HALF, 1).y
+    with pytest.raises(am.InputError, match="more than the population 60"):
+        am.estimate(y, noise=HALF, population=60)
+
+
+def test_a_row_whose_counts_never_vary_by_themselves_has_no_full_rank():
+    """Two states that always move together: only their sum can be told."""
+    case = violations.right(am.Exact(), 2)
+    twins = np.concatenate([case.y[..., :1] / 2, case.y[..., :1] / 2, case.y[..., 1:]], 2)
+    rows = am.diagnose(twins).rows
+    assert max(row.identified for row in rows[:2]) < 0.6
+    assert min(row.identified for row in rows[2:]) > 0.99

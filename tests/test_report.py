@@ -322,3 +322,14 @@ def test_what_follows_and_changes_are_shown():
     assert re.search("The matrix changed from (175|225) on", page)
     still = am.estimate(y[:, :200], states=["in", "out"], chain=am.Window(25))
     assert "No change is shown" in render([e.to_dict() for e in still])
+
+
+def test_scores_and_checks_of_totals_are_told_in_words():
+    rng = np.random.default_rng(2)
+    y = rng.multinomial(500, [0.5, 0.3, 0.2], (20, 30))
+    est = am.estimate(rng.binomial(y, 0.4), noise=am.Binomial(0.5), population=500)
+    assert "error" in est.diagnostics["scores"]
+    text = seen([est.to_dict()])
+    assert "Against that: mean of totals" in text
+    assert re.search(r"lower is better: \w+ [^ ]+, \w+ [^ ]+, \w+ [^ ]+\.", text)
+    assert "Error predicts better" not in text

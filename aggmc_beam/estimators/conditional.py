@@ -131,8 +131,14 @@ class Step:
         root = vectors[:, kept] / np.sqrt(values[kept]) / size[:, None]
         signal = root.T @ (total - sums.noise.sum(0))  # [r, S]
         # The part of each direction that is signal, against its sampling error.
-        reliable = np.linalg.eigvalsh(signal @ root)
-        self.rank = int((reliable > 3 / np.sqrt(max(sums.pairs.sum(), 1.0))).sum())
+        reliable, turned = np.linalg.eigh(signal @ root)
+        told = reliable > 3 / np.sqrt(max(sums.pairs.sum(), 1.0))
+        self.rank = int(told.sum())
+        #: [S]: how much of each state's own direction those make up that carry signal, 0 to 1.
+        own = (root.T @ total).T @ turned
+        whole = np.maximum((own**2).sum(1), 1e-300)
+        varies = (vectors[:, kept] ** 2).sum(1)
+        self.identified = np.asarray(varies * (own[:, told] ** 2).sum(1) / whole)
         residual = root.T @ sums.residual(P)  # [G, r, S]
         moving = dispersion * (mu @ (P * (1 - P)))
         s = np.maximum(moving + np.diag(V) + (P * (V @ P)).sum(0), 1e-12)

@@ -7,7 +7,7 @@ over the noise, against the multinomial covariance; dividing it out leaves the m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -68,6 +68,33 @@ def dispersion(x: Latent, parts: Sequence[Latent] = (), keep: np.ndarray | None 
     excess = (f * (part.lag0_about(x)[square] - x.V) for f, part in zip(share, parts, strict=True))
     mu = positive_shares(x.mu, x.individuals)
     return _dispersion(x.c0 - x.V, excess, share, np.diag(mu) - np.outer(mu, mu), x.V)
+
+
+def cells_dispersion(cells: Sequence[tuple[Latent, Mapping[int, Latent]]]) -> Dispersion | None:
+    """One factor for the cells of a chain, each with its replicates by number, from lag 0 about the means of
+    each cell."""
+    if not cells or any(x.V is None for x, _ in cells):
+        return None
+    names = sorted({r for _, parts in cells for r in parts})
+    S, records = cells[0][0].states, float(sum(x.records for x, _ in cells))
+    whole, independent, noise, share = (
+        np.zeros((S, S)),
+        np.zeros((S, S)),
+        np.zeros((S, S)),
+        np.zeros(len(names)),
+    )
+    excess = np.zeros((len(names), S, S))
+    for x, parts in cells:
+        assert x.V is not None
+        weight, mu = x.records / records, positive_shares(x.mu, x.individuals)
+        whole += weight * (x.c0 - x.V)
+        noise += weight * x.V
+        independent += weight * (np.diag(mu) - np.outer(mu, mu))
+        for r, part in parts.items():
+            own, at = part.records / records, names.index(r)
+            share[at] += own
+            excess[at] += own * (part.lag0_about(x) - x.V)
+    return _dispersion(whole, excess, share / share.sum(), independent, noise)
 
 
 def step_dispersion(sums: StepSums) -> Dispersion | None:

@@ -29,10 +29,29 @@ def independent(factor: float | None = None, error: float | None = None) -> Grou
 
 
 def dispersed(factor: float) -> Ground:
+    like = f"as if groups of {factor:.3g} moved together" if factor > 1 else "as if each avoided the others"
     return Ground(
         DISPERSED,
         f"dispersed movers: the counts vary {factor:.3g} times as much as independent individuals would let "
-        f"them, as if groups of {factor:.3g} moved together, and this is divided out",
+        f"them, {like}, and this is divided out",
+    )
+
+
+def varying(factor: float) -> Ground:
+    """Of an estimator that takes movers for independent where they are not."""
+    return Ground(
+        INDEPENDENT,
+        f"independent movers, by assumption, though the counts vary {factor:.3g} times as much as those: "
+        "this estimator does not allow for that; auto does",
+        {"ignored_dispersion": factor},
+    )
+
+
+def regression() -> Ground:
+    """Of least squares on consecutive counts."""
+    return Ground(
+        CONDITIONAL,
+        "the conditional mean alone, E[n_t+1 | past] = P'n_t: least squares asks no more of counts",
     )
 
 

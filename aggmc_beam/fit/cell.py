@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -20,16 +20,23 @@ from aggmc_beam.estimators.auto import (
 )
 from aggmc_beam.estimators.conditional import FEW_GROUPS, PairSums, Step
 from aggmc_beam.estimators.curvature import CURVATURE_STATES, gmm_error
-from aggmc_beam.estimators.dispersion import dispersion, in_units, steps_in_units
+from aggmc_beam.estimators.dispersion import (
+    Dispersion,
+    cells_dispersion,
+    dispersion,
+    in_units,
+    steps_in_units,
+)
 from aggmc_beam.estimators.drift import drift_fit
 from aggmc_beam.estimators.fast import fast
 from aggmc_beam.estimators.ground import (
     INDEPENDENT,
     Ground,
     conditional,
-    dispersed,
     independent,
+    regression,
     untested,
+    varying,
 )
 from aggmc_beam.estimators.inference import jackknife, leave_each_out, leave_one_out
 from aggmc_beam.estimators.latent import Latent
@@ -60,6 +67,7 @@ SHOCKED = 3.0
 STEP_STATES = 150
 #: Estimators that are fitted anew for few groups only.
 COSTLY, COSTLY_GROUPS = frozenset({"limle"}), 10
+LEAST_SQUARES = frozenset({"cls", "corrected-cls"})
 _OTHERS = {"limle": "limle", "naive": "naive"}
 
 
@@ -155,7 +163,8 @@ class CellFit:
             choice = stationary_choice(replace(view, pooled=None), self.rules)
             return self._chosen(choice, Point(self.seen.embed(choice.P), "gmm", choice))
         P = self.seen.embed(apply(name, x, self.rules))
-        return Point(P, name if name in SMOOTH else _OTHERS.get(name, "mom"), None, ground=self._ground(view))
+        ground = regression() if name in LEAST_SQUARES else ground_of(view.dispersion)
+        return Point(P, name if name in SMOOTH else _OTHERS.get(name, "mom"), None, ground=ground)
 
     def _view(self, parts: list[Moments], x: Latent, form: str = "stationary") -> View:
         """About one mean, or what is left of it by a trend."""
@@ -172,15 +181,6 @@ class CellFit:
             form,
         )
 
-    def _ground(self, view: View) -> Ground:
-        """Of an estimator that does not ask: what the data say of independent movers."""
-        found = view.dispersion
-        if found is None:
-            return untested()
-        if found.significant:
-            return dispersed(found.factor)
-        return independent(found.factor, found.error if np.isfinite(found.error) else None)
-
     def _cell(self, view: View) -> Point:
         """Pairs of a step or phase have margins of their own, which fast can keep."""
         found = view.dispersion
@@ -190,7 +190,7 @@ class CellFit:
             choice = Choice(fit.P, "conditional", "cell", why, conditional(found.factor), {}, found.factor)
         else:
             P = fast(view.x, self.rules)
-            choice = Choice(P, "fast", "cell", "each cell has margins of its own", self._ground(view))
+            choice = Choice(P, "fast", "cell", "each cell has margins of its own", ground_of(view.dispersion))
         return Point(self.seen.embed(choice.P), "conditional mean", choice, ground=choice.ground)
 
     def _auto(self, view: View) -> Point:
@@ -461,6 +461,24 @@ class CellFit:
                 positive = np.maximum(self.x.right, 0.0)
                 P[i] = positive / positive.sum()
         return P
+
+
+def common_ground(cells: Sequence[CellFit]) -> Ground:
+    """Of estimates from several cells of a chain: what all of them say of independent movers."""
+    closed = [cell for cell in cells if cell.x.pairs > 1 and not cell.fit.settings.open_population]
+    by_replicate = [
+        (cell.x, {r: cell.fit.latent(m) for r, m in cell.parts.items() if m.pairs > 1}) for cell in closed
+    ]
+    return ground_of(cells_dispersion(by_replicate))
+
+
+def ground_of(found: Dispersion | None) -> Ground:
+    """What a dispersion factor says of independent movers; None if there is none."""
+    if found is None:
+        return untested()
+    if found.significant:
+        return varying(found.factor)
+    return independent(found.factor, found.error if np.isfinite(found.error) else None)
 
 
 def _itself(profile: Profile) -> Profile:

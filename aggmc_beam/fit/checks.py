@@ -24,6 +24,8 @@ LEVEL = 0.003
 FEW_GROUPS = 5
 #: Differences that are too small to matter: of mean totals, of their variance, of their autocorrelation.
 SMALL_MEAN, SMALL_VARIANCE, SMALL_MEMORY = 0.005, 0.05, 0.03
+#: Totals that vary by less than this part of what they should do not vary.
+NOTHING = 1e-3
 #: Rounded percentages add up to 100 but for less than this.
 PERCENT = 0.5
 #: Totals that vary by less than this part are constant up to rounding.
@@ -48,10 +50,12 @@ def check_totals(whole: Latent, parts: Sequence[Latent], resolved: Resolved) -> 
     """The checks that these sums allow."""
     yield from _plain(whole)
     parts = [x for x in parts if x.pairs > 0]
+    given = str(resolved.note.get("method", "")).startswith("given")
     if len(parts) < FEW_GROUPS:
+        if given and whole.V is not None:
+            yield _mean_by_model(whole, resolved)
         return
     limit = student_quantile(1 - LEVEL, len(parts) - 1)
-    given = str(resolved.note.get("method", "")).startswith("given")
     if given:
         yield _mean(whole, parts, resolved, limit)
     varies = float(whole.c0.sum()) > ROUNDING * whole.total**2 * resolved_size(whole)
@@ -91,7 +95,18 @@ def _shares(parts: Sequence[Latent]) -> np.ndarray:
 
 def _mean(x: Latent, parts: Sequence[Latent], resolved: Resolved, limit: float) -> Check:
     share = _shares(parts)
-    t = _t(share * (np.array([p.total for p in parts]) - 1), share)
+    return _mean_check(x, _t(share * (np.array([p.total for p in parts]) - 1), share), resolved, limit)
+
+
+def _mean_by_model(x: Latent, resolved: Resolved) -> Check:
+    """Of groups too few to tell their scatter: by what the noise model says of it."""
+    assert x.V is not None
+    error = float(np.sqrt(max(x.V.sum(), 0.0) / x.individuals))
+    t = (x.total - 1) / error if error > 0 else float(np.copysign(np.inf, x.total - 1))
+    return _mean_check(x, t, resolved, student_quantile(1 - LEVEL, 1_000_000))
+
+
+def _mean_check(x: Latent, t: float, resolved: Resolved, limit: float) -> Check:
     found, N = x.total * resolved.population, resolved.population
     passed = abs(t) <= limit or abs(x.total - 1) <= SMALL_MEAN
     text = (
@@ -115,7 +130,8 @@ def _variance(x: Latent, parts: Sequence[Latent], resolved: Resolved, limit: flo
         return Check(name, found, 0.0, t, limit, not varies, text)
     passed = abs(t) <= limit or abs(found - expected) <= SMALL_VARIANCE * expected
     ratio = found / expected if expected > 0 else np.inf
-    text = f"the totals of the counts vary {ratio:.2g} times as much as the noise model says"
+    size = f"{ratio:.2g} times as much as" if ratio > NOTHING else "not at all, other than"
+    text = f"the totals of the counts vary {size} the noise model says"
     if ratio < 0.5:
         text += (
             "; if the same individuals are seen at every step, they are a panel: use Panel() noise, with the "

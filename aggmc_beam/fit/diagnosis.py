@@ -20,7 +20,7 @@ from aggmc_beam.estimators.periods import Period
 from aggmc_beam.estimators.stationarity import drift_alarm
 from aggmc_beam.fit.cell import CellFit
 from aggmc_beam.fit.checks import Check, check_totals
-from aggmc_beam.fit.fit import OPEN, Fit, Settings
+from aggmc_beam.fit.fit import OPEN, Fit, Settings, listed
 from aggmc_beam.fit.intervals import Uncertainty
 from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.result import _plain
@@ -33,13 +33,18 @@ PRECISION = 0.05
 
 @dataclass(frozen=True)
 class RowDiagnosis:
-    """What can be told of moves from `state`, with its mean `share`: `verdict` is "told", "roughly" or
-    "not-determined", `half_width` the widest interval to expect, `times` how many times as much data it
-    takes to reach the wanted precision, `dispersion` how much its count varies against independent movers."""
+    """What can be told of moves from `state`, with its mean `share`.
+
+    `verdict` is "told", "roughly" or "not-determined". `identified`: how much of the state's own direction is made
+    up of those that carry more signal than noise, 1 for a row of full rank. `half_width`: the widest interval to
+    expect; `times`: how many times as much data it takes to reach the wanted precision. `dispersion`: how much its
+    count varies against independent movers.
+    """
 
     state: str
     share: float
     verdict: str
+    identified: float
     half_width: float
     times: float
     dispersion: float
@@ -76,13 +81,17 @@ class Diagnosis:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The sentences of checks that failed."""
-        return tuple(check.sentence for check in self.checks if not check.passed)
+        """The sentences of checks that failed, and the rows that cannot be told."""
+        failed = [check.sentence for check in self.checks if not check.passed]
+        lost = [row.state for row in self.rows if row.verdict == "not-determined"]
+        if lost:
+            failed.append(f"moves from {listed(lost)} cannot be told from these counts")
+        return tuple(failed)
 
     @property
     def can_tell(self) -> bool:
         """Whether every row can be told at least roughly, and nothing contradicts what is said of the counts."""
-        return not self.warnings and all(row.verdict != "not-determined" for row in self.rows)
+        return not self.warnings
 
     def yaml(self) -> str:
         """The recommended settings as a fragment of a config."""
@@ -194,6 +203,9 @@ def _diagnosis(fit: Fit, precision: float) -> Diagnosis:
 def _rows(data: CellFit, found: Uncertainty, by_state: np.ndarray, precision: float) -> list[RowDiagnosis]:
     half = student_quantile(data.fit.settings.level, data.groups - 1) * found.parts.error
     lost = np.zeros(data.fit.S, bool) if found.contradicted is None else found.contradicted
+    identified = np.zeros(data.fit.S)
+    if found.step is not None:
+        identified[data.seen.anywhere] = found.step.identified
     rows = []
     for i, name in enumerate(data.fit.names):
         known = half[i][np.isfinite(half[i])]
@@ -202,7 +214,8 @@ def _rows(data: CellFit, found: Uncertainty, by_state: np.ndarray, precision: fl
         verdict = "not-determined" if lost[i] else verdict
         times = np.inf if lost[i] else max((widest / precision) ** 2, 1.0)
         share = float(data.x.mu[i])
-        rows.append(RowDiagnosis(name, share, verdict, min(widest, 1.0), float(times), float(by_state[i])))
+        half_width, spread = min(widest, 1.0), float(by_state[i])
+        rows.append(RowDiagnosis(name, share, verdict, identified[i], half_width, float(times), spread))
     return rows
 
 
@@ -272,6 +285,6 @@ def _lines(d: Diagnosis) -> list[str]:
         spread = "" if np.isnan(row.dispersion) else f", varies {row.dispersion:.3g} times"
         lines.append(
             f"  {escape_controls(row.state):<{width}}  {row.verdict:<14} ± {row.half_width:.3f}, share "
-            f"{row.share:.3f}{spread}, {need}"
+            f"{row.share:.3f}, signal in {100 * row.identified:.0f}% of its direction{spread}, {need}"
         )
     return [*lines, "Recommended settings:", *(f"  {line}" for line in d.yaml().splitlines())]

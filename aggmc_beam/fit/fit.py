@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from aggmc_beam.estimators.latent import Latent, Undo, closed, latent
 from aggmc_beam.estimators.registry import SMOOTH, check_estimator
 from aggmc_beam.estimators.simplex import project_rows
 from aggmc_beam.fit.blas import blas_for
-from aggmc_beam.fit.cell import CellFit, Point, Seen
+from aggmc_beam.fit.cell import CellFit, Point, Seen, common_ground
 from aggmc_beam.fit.checks import Check, check_totals
 from aggmc_beam.fit.intervals import Parts, Uncertainty
 from aggmc_beam.fit.resolve import resolve
@@ -164,7 +165,8 @@ class Fit:
         error = Uncertainty(Parts.of_sampling(self._pooled_error(parts, centre, seen)))
         unknown = np.full(self.S, np.nan)
         whole = CellFit(self, self.sums.by_replicate(cells), {})
-        point = Point(P, "mom pooled over cells")
+        ground = common_ground([CellFit(self, self.sums.by_replicate([cell]), {}) for cell in cells])
+        point = Point(P, "mom pooled over cells", ground=ground)
         pooled = self.assemble(whole, P, error, unknown, point, None, {})
         return Estimates(tuple(items), pooled, self.average(cells), skipped=skipped)
 
@@ -213,14 +215,13 @@ class Fit:
         errors = jackknife_cells(parts, statistic)
         matrices = nonstationary.transition_matrices(theta, Z)
         freedom = min(1.0, Z.shape[1] / len(cells))  # of the parameters of each cell by itself
-        fitted = []
-        for cell, item, P, error in zip(cells, items, matrices, errors, strict=True):
+        fitted, data_of = [], [CellFit(self, self.sums.by_replicate([cell]), {}) for cell in cells]
+        ground = common_ground(data_of)
+        for data, item, P, error in zip(data_of, items, matrices, errors, strict=True):
             P, error = seen.embed(P), seen.embed(error)
-            data = CellFit(self, self.sums.by_replicate([cell]), {})
-            point = Point(P, "parametric", sampling=error)
+            point = Point(P, "parametric", sampling=error, ground=ground)
             found = data.uncertainty(point)
             scores = data.scores(P, found, freedom)
-            found = Uncertainty(Parts.of_sampling(error))
             unknown_shares = np.full(self.S, np.nan)
             made = self.assemble(data, P, found, unknown_shares, point, item.cell, {"scores": scores})
             fitted.append(replace(made, estimator="parametric"))
@@ -327,11 +328,22 @@ class Fit:
         return replace(estimate, warnings=tuple(self._warnings(estimate, data, checks)))
 
     def _checks(self, data: CellFit) -> list[Check]:
-        """Those of totals, of which cells of a chain have only the plain ones."""
+        """Those of the totals, over all times: of a population that is closed these do not depend on the chain."""
         if self.settings.open_population:
             return []
-        latents = data.latents if data.total is self.sums.total else []
-        return list(check_totals(data.x, latents, self.resolved))
+        if data.total is self.sums.total and not self.chain.centred:
+            return list(check_totals(data.x, data.latents, self.resolved))
+        return self._checks_of_all
+
+    @cached_property
+    def _checks_of_all(self) -> list[Check]:
+        """Found once for all cells."""
+        whole, *parts = (
+            latent(m, self.resolved.noise, self.resolved.scale, undo=self.undo)
+            for m in (self.sums.total, *self.sums.by_replicate(self.sums.cells).values())
+            if m.pairs > 0
+        )
+        return list(check_totals(whole, parts, self.resolved))
 
     def _warnings(self, estimate: Estimate, data: CellFit, checks: Sequence[Check]) -> Iterator[str]:
         """What a user must read before the estimate."""
@@ -342,6 +354,12 @@ class Fit:
                 "twice here"
             )
         yield from (check.sentence for check in checks if not check.passed)
+        ignored = notes.get("ground", {}).get("statistics", {}).get("ignored_dispersion")
+        if ignored is not None and estimate.estimator != "naive":
+            yield (
+                f"the counts vary {ignored:.3g} times as much as those of independent movers, for which "
+                f"{estimate.estimator} does not allow; auto does"
+            )
         open_rows = [row for row in notes["rows"] if row["flag"] == "not-determined"]
         for contradicted, words in (
             (True, "cannot be told from these counts, which contradict themselves there"),
@@ -349,7 +367,7 @@ class Fit:
         ):
             states = [row["state"] for row in open_rows if row["contradicted"] is contradicted]
             if states:
-                yield f"moves from {_listed(states)} {words}; see the notes"
+                yield f"moves from {listed(states)} {words}; see the notes"
         scores = notes.get("scores", {})
         P, error, mu = estimate.transition_matrix, estimate.standard_error, np.maximum(data.x.mu, 0.0)
         better = doubt(scores, P, error, estimate.baselines, mu)
@@ -401,7 +419,7 @@ class Fit:
         return flags
 
 
-def _listed(names: Sequence[str], most: int = 5) -> str:
+def listed(names: Sequence[str], most: int = 5) -> str:
     shown = ", ".join(repr(n) for n in names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more states"
 

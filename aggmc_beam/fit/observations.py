@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from aggmc_beam.errors import InputError
-from aggmc_beam.noise import Binomial, Detection, Exact, Noise, Poisson
+from aggmc_beam.noise import Binomial, Detection, Exact, Noise, Panel, Poisson
 from aggmc_beam.records import MAX_COUNT
 
 
@@ -75,8 +75,8 @@ def check_populations(population: Any, K: int) -> np.ndarray:
 
 
 def check_exact_totals(counts: np.ndarray, N: np.ndarray, noise: Noise) -> None:
-    """Counts without noise cannot exceed the population."""
-    if not isinstance(noise, Exact):
+    """Counts without noise, or of those who were seen, cannot exceed the population."""
+    if not isinstance(noise, Exact | Binomial | Detection):
         return
     totals = counts.sum(2)
     excess = np.nan_to_num(totals, nan=-np.inf) > N[:, None] * (1 + 1e-9)
@@ -89,12 +89,12 @@ def check_exact_totals(counts: np.ndarray, N: np.ndarray, noise: Noise) -> None:
 
 
 def check_sightings(counts: np.ndarray, noise: Noise) -> None:
-    """Sightings of individuals are never negative."""
-    if isinstance(noise, Binomial | Detection | Poisson) and (counts < 0).any():
+    """Individuals, seen or all of them, are never fewer than none."""
+    if isinstance(noise, Exact | Panel | Binomial | Detection | Poisson) and (counts < 0).any():
         k, t, i = np.argwhere(counts < 0)[0]
         raise InputError(
-            f"realization {k}, step {t} counts {counts[k, t, i]:g} in state {i}, but {noise.name} noise never goes "
-            "below 0; for counts with noise added to them use Gaussian, Laplace or a privacy model"
+            f"realization {k}, step {t} counts {counts[k, t, i]:g} in state {i}, but counts with {noise.name} noise "
+            "are never below 0; for counts with noise added to them use Gaussian, Laplace or a privacy model"
         )
 
 

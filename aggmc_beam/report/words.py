@@ -57,6 +57,7 @@ def findings(x: Item, states: tuple[str, ...]) -> list[Finding]:
         _noise(x.source, left.pop("noise_test", None) or _tests(left.get("choice"))),
         _chain(x, left.pop("drift", None), left.get("choice")),
         _population(x.source, left.pop("population", None)),
+        *_checks(left.pop("checks", None)),
         *_rows(left.pop("rows", None)),
         _interval(x, states, left.pop("interval", None)),
         _entries(x, left.pop("outside", None), left.pop("condition", None)),
@@ -75,6 +76,20 @@ def findings(x: Item, states: tuple[str, ...]) -> list[Finding]:
 def _warnings(warnings: Any) -> list[Finding]:
     told = warnings if isinstance(warnings, list) else []
     return [Finding("Warning", "act", "", _sentence(str(w)[:1].upper() + str(w)[1:])) for w in told]
+
+
+def _checks(checks: Any) -> list[Finding]:
+    """Of totals; what failed is among the warnings."""
+    told = [c for c in checks if isinstance(c, Mapping)] if isinstance(checks, list) else []
+    if not told:
+        return []
+    size = "; ".join(
+        f"{c.get('name')} (t = {plain(c.get('t'))}, limit {plain(c.get('limit'))})" for c in told
+    )
+    failed = [str(c.get("name")) for c in told if c.get("passed") is False]
+    found = f"{'Against that: ' + ', '.join(failed) if failed else 'They do'}. Tested: {size}."
+    assumed = "The totals of a closed population change by the noise alone, as stated."
+    return [Finding("Totals", "act" if failed else "fine", assumed, found)]
 
 
 def _ground(ground: Any) -> list[Finding]:
@@ -143,7 +158,12 @@ def _chain(x: Item, drift: Any, choice: Any) -> Finding:
                 found += (
                     f" Left in, that would put an error of about {plain(drift['implied_bias'])} into entries."
                 )
-            if isinstance(choice, Mapping) and choice.get("form") in ("steps", "detrended"):
+            if isinstance(choice, Mapping) and choice.get("form") in (
+                "steps",
+                "detrended",
+                "periodic",
+                "settled",
+            ):
                 tone, todo = "look", "The change was taken out of the estimate; see the choice of estimator."
     if x.position is None:
         assumed = "One matrix holds at all times, and individuals move independently of each other."
@@ -184,7 +204,8 @@ def _choice(choice: Any) -> Finding:
 def _scores(scores: Any) -> Finding:
     """Prediction errors by name; the estimate should have the lowest."""
     topic, assumed = "Prediction one step ahead", "Some records are left out and predicted from those before."
-    errors = {k: v for k, v in scores.items() if _is_number(v)} if isinstance(scores, Mapping) else {}
+    names = ("estimate", "identity", "naive")
+    errors = {k: scores[k] for k in names if _is_number(scores.get(k))} if isinstance(scores, Mapping) else {}
     if "estimate" not in errors or len(errors) < 2:
         text, todo, tone = tell(scores)
         return Finding(topic, tone, assumed, text, todo)
