@@ -18,7 +18,7 @@ ROOMS = {
 }
 ALWAYS = {"numpy", "scipy", "aggmc_beam"}
 #: Modules by themselves that may use another library.
-MODULES = {"fit/blas.py": {"threadpoolctl"}}
+MODULES = {"blas.py": {"threadpoolctl"}}
 STANDARD = set(__import__("sys").stdlib_module_names)
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import aggmc_beam as am
-from aggmc_beam.sums import storage
+from aggmc_beam.sums import run_file, storage
 from aggmc_beam.sums.state import AggregationState
 
 
@@ -140,3 +140,17 @@ def test_a_failed_write_leaves_the_old_file(sums, tmp_path, monkeypatch):
         am.Sums.zero(3).save(path)
     assert path.read_bytes() == before
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_sums_of_small_groups_are_stored_by_halves_and_fractions_as_they_are():
+    whole, _ = am.simulate(states=6, steps=8, realizations=20, seed=1)
+    for y in (whole, whole / 3):
+        sums = am.Sums.of(y)
+        again = am.Sums.from_bytes(sums.to_bytes())
+        assert again.to_bytes() == sums.to_bytes()
+        np.testing.assert_array_equal(again.product, sums.canonical().product)
+    stored = run_file.halved(run_file.sums_to_arrays(am.Sums.of(whole)))
+    L = len(stored["label"])
+    assert "product" not in stored
+    assert stored["symmetric"].shape == (L, 2, 21)
+    assert stored["lagged"].shape == (L, 2, 6, 6)

@@ -228,7 +228,9 @@ class _Search:
             blocks.choose_attenuation(self.P)
             self.normal = blocks.information(self.P)
             info = [max(float((n.apply(self.toward) * self.toward).sum()), 1e-12) for n in self.normal]
-            if iteration:  # do within and means agree on how much people move?
+            if iteration and not blocks.Z.shape[1]:  # means that do not move say nothing
+                weight = 1.0
+            elif iteration:  # do within and means agree on how much people move?
                 alone = self._solve(0.0)
                 gap = self._step(0, alone, info) - self._step(1, alone, info)
                 conflict = gap / np.sqrt(1 / info[0] + 1 / info[1])

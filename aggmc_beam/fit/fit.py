@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from aggmc_beam.blas import blas_for
 from aggmc_beam.chain import Chain, Parametric, Window, as_chain
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimators import nonstationary
@@ -17,7 +18,6 @@ from aggmc_beam.estimators.inference import jackknife, jackknife_cells, student_
 from aggmc_beam.estimators.latent import Latent, Undo, closed, latent
 from aggmc_beam.estimators.registry import SMOOTH, check_estimator
 from aggmc_beam.estimators.simplex import project_rows
-from aggmc_beam.fit.blas import blas_for
 from aggmc_beam.fit.cell import CellFit, Point, Seen, common_ground
 from aggmc_beam.fit.checks import Check, check_totals
 from aggmc_beam.fit.intervals import Parts, Uncertainty

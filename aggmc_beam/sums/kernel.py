@@ -16,10 +16,12 @@ Sums of whole numbers are exact: the same bits for any order and split, as long 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import numpy as np
 
+from aggmc_beam.blas import blas_for
 from aggmc_beam.sums.centred import Centred
 
 #: Rows of all segments that are multiplied at once: with their neighbours they stay in a core's cache.
@@ -105,6 +107,21 @@ def sum_records(
     triple = np.full((n + 1, 3), n)
     triple[:n, 0], triple[:n, 1], triple[:n, 2] = np.arange(n), pairs.next1, pairs.next2
     heavy = None if weight is None else np.append(weight, 0.0)
+    with blas_for(S, with_scipy=False) if n >= STACK else nullcontext():
+        _multiply(product, ends, table, label, heavy, triple)
+        _correct(product, ends, table, label, heavy, pairs)
+    return LabelSums(table.centre[group_of], number, weights, inverse, ends, product)
+
+
+def _multiply(
+    product: np.ndarray,
+    ends: np.ndarray,
+    table: Centred,
+    label: np.ndarray,
+    heavy: np.ndarray | None,
+    triple: np.ndarray,
+) -> None:
+    S, L = table.states, len(product)
     for stack in _segments(label, L, table.segment):
         right = np.take(table.rows, np.take(triple, stack.rows, axis=0), axis=0)
         left = right[:, :, 0]
@@ -115,8 +132,6 @@ def sum_records(
             product[labels, lag] += found[:, :S, lag, :S]
         for kind, (row, lag) in enumerate(((S, 0), (S + 1, 0), (S, 1), (S + 2, 0), (S, 2))):
             ends[labels, kind] += found[:, row, lag, :S]
-    _correct(product, ends, table, label, heavy, pairs)
-    return LabelSums(table.centre[group_of], number, weights, inverse, ends, product)
 
 
 def _numbers(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from aggmc_beam.sums.moments import CACHED
+
 #: Sums about a centre, in the order of `ends`: which are the left and right rows of each product.
 ROWS = ((0, 0), (1, 2), (3, 4), (1, 1))
 #: The lag of each product, for its number and weight.
@@ -33,6 +35,14 @@ def recentre(
     ends: np.ndarray, product: np.ndarray, weight: np.ndarray, away: np.ndarray, at: np.ndarray
 ) -> None:
     """Sums about centres that lie `away` from those before, in place: x - c' = (x - c) + away."""
+    labels = max(1, CACHED // max(1, away.shape[1] ** 2))
+    for begin in range(0, len(at), labels):
+        _recentre(ends, product, weight, away, at[begin : begin + labels])
+
+
+def _recentre(
+    ends: np.ndarray, product: np.ndarray, weight: np.ndarray, away: np.ndarray, at: np.ndarray
+) -> None:
     d = away[at]
     for k, ((left, right), lag) in enumerate(zip(ROWS, LAGS, strict=True)):
         w = weight[at, lag, None]

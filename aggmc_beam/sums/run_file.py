@@ -34,6 +34,9 @@ FILE_NAME = "moments.aggmc"
 _COUNTS = tuple(f.name for f in fields(Counts))
 _LARGEST = 2**53
 
+#: Which of the products of a label are symmetric, and which are not.
+_SYMMETRIC, _LAGGED = (0, 3), slice(1, 3)
+
 
 def find_run(path: str | os.PathLike[str]) -> str:
     """The file meant by a path, a path without its ending, or an output directory."""
@@ -46,7 +49,7 @@ def find_run(path: str | os.PathLike[str]) -> str:
 
 
 def sums_to_bytes(sums: Sums) -> bytes:
-    return storage.pack(SUMS, {"S": sums.states}, sums_to_arrays(sums))
+    return storage.pack(SUMS, {"S": sums.states}, halved(sums_to_arrays(sums)))
 
 
 def sums_from_bytes(data: bytes, source: str = "these bytes") -> Sums:
@@ -80,7 +83,7 @@ def state_to_bytes(state: AggregationState, deflate: bool = True) -> bytes:
     }
     rules = [(r.groups, r.per_key, r.span, r.start) for r in state.rules]
     arrays = {
-        **sums_to_arrays(state.sums),
+        **halved(sums_to_arrays(state.sums)),
         **state.tracks.to_arrays(),
         "rules": np.array(rules, np.int64).reshape(-1, 4),
         "group_of": np.asarray(state.group_of, np.int64),
@@ -172,6 +175,32 @@ def sums_to_arrays(sums: Sums) -> dict[str, np.ndarray]:
     return arrays
 
 
+def halved(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """With products that are symmetric, those at lag 0, as their upper halves: matrices of many small groups are
+    most of a file. Rounding may leave those of fractions not quite symmetric; they stay as they are."""
+    product = arrays["product"]
+    for k in _SYMMETRIC:
+        if not np.array_equal(product[:, k], product[:, k].swapaxes(-1, -2)):
+            return arrays
+    i, j = np.triu_indices(product.shape[-1])
+    rest = {name: array for name, array in arrays.items() if name != "product"}
+    halves = np.stack([product[:, k, i, j] for k in _SYMMETRIC], 1)
+    return {**rest, "symmetric": halves, "lagged": product[:, _LAGGED]}
+
+
+def _products(S: int, L: int, arrays: storage.Arrays) -> np.ndarray:
+    """[L, 4, S, S], from halves or as they are, as in the state of a stream."""
+    if "symmetric" not in arrays:
+        return storage.array(arrays, "product", "f", L, 4, S, S)
+    i, j = np.triu_indices(S)
+    halves = storage.array(arrays, "symmetric", "f", L, 2, len(i))
+    product = np.empty((L, 4, S, S))
+    for half, k in enumerate(_SYMMETRIC):
+        product[:, k, i, j] = product[:, k, j, i] = halves[:, half]
+    product[:, _LAGGED] = storage.array(arrays, "lagged", "f", L, 2, S, S)
+    return product
+
+
 def sums_from_arrays(S: int, arrays: storage.Arrays) -> Sums:
     """The inverse of `sums_to_arrays`; sums that no data can have are an `InputError`."""
     label = storage.array(arrays, "label", "i", None, 3)
@@ -201,7 +230,7 @@ def sums_from_arrays(S: int, arrays: storage.Arrays) -> Sums:
         inverse,
         realizations,
         storage.array(arrays, "ends", "f", L, 5, S),
-        storage.array(arrays, "product", "f", L, 4, S, S),
+        _products(S, L, arrays),
         _steps_from_arrays(S, arrays, weighted),
         {group: Counts(*row) for group, *row in counts.tolist()},
     )

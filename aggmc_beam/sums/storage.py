@@ -49,21 +49,21 @@ def pack(kind: str, meta: Mapping[str, Any], arrays: Arrays, deflate: bool = Tru
     ...     meta["S"], float(arrays["x"].trace())
     (2, 2.0)
     """
-    listing, chunks = [], []
+    listing, chunks, packer = [], list[Any](), zlib.compressobj(_LEVEL)
     for name, array in arrays.items():
         array = np.asarray(array)
         if array.dtype not in _KINDS.values():
             raise InputError(f"array {name!r} has type {array.dtype}; float64 or int64 is stored")
         stored = _narrowed(array)
         listing.append([name, array.dtype.kind, stored.dtype.str, list(array.shape)])
-        chunks.append(stored.tobytes())
-    payload = b"".join(chunks)
+        plain = np.ascontiguousarray(stored).reshape(-1).view(np.uint8)
+        chunks.append(packer.compress(plain.data) if deflate else plain)
     if deflate:
-        payload = zlib.compress(payload, _LEVEL)
+        chunks.append(packer.flush())
     about = {"kind": kind, "meta": dict(meta), "arrays": listing, "deflated": deflate}
     header = json.dumps(about).encode()
     header += b" " * (-len(header) % 8)  # so that arrays can be used where they are
-    body = b"".join([_PREFIX.pack(MAGIC, VERSION, len(header)), header, payload])
+    body = b"".join([_PREFIX.pack(MAGIC, VERSION, len(header)), header, *chunks])
     return body + hashlib.sha256(body).digest()
 
 

@@ -76,10 +76,12 @@ class Places(NamedTuple):
 
     def key(self, code: np.ndarray) -> np.ndarray:
         """[m, 4]: group, replicate, bin and kind of codes place * KINDS + kind."""
-        place, kind = np.divmod(code, KINDS)
-        rest, at = np.divmod(place, self.bins)
-        group, replicate = np.divmod(rest, self.replicates)
-        return np.column_stack([group, replicate, at + self.low, kind])
+        key = np.empty((len(code), 4), np.int64)
+        rest, key[:, 3] = np.divmod(code, KINDS)
+        rest, key[:, 2] = np.divmod(rest, self.bins)
+        key[:, 2] += self.low
+        key[:, 0], key[:, 1] = np.divmod(rest, self.replicates)
+        return key
 
 
 Part = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]

@@ -132,11 +132,12 @@ class Sums:
         n, groups = len(time), int(label[-1, 0]) + 1
         has1, has2 = pairs.next1 < n, pairs.next2 < n
         table = Centred.of(values, group, groups, has1, has2, weight is not None, centre)
+        # Steps first: what they need for a while is more than what products do, and then that is not there yet.
+        steps = sum_steps(table, time, pairs, group, replicate, weight)
         found: LabelSums = sum_records(table, pairs, at, label[:, 0], weight)
         if firsts is None:
             firsts = np.flatnonzero(np.diff(key, prepend=key[0] - 1))
         met = np.bincount(at[firsts], minlength=len(label))
-        steps = sum_steps(table, time, pairs, group, replicate, weight)
         used = found.number.any(1) | (met != 0)
         whole = cls(label, found.centre, found.number, found.weight, found.inverse_weight, met, found.ends,
                     found.product, steps)  # fmt: skip

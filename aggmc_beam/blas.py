@@ -12,28 +12,35 @@ from typing import Any
 SMALL = 256
 
 
-def blas_for(size: int) -> AbstractContextManager[None]:
+def blas_for(size: int, with_scipy: bool = True) -> AbstractContextManager[None]:
     """One BLAS thread if matrices of so many rows are small, else as many as there are."""
-    return one_blas_thread() if size <= SMALL else nullcontext()
+    return one_blas_thread(with_scipy) if size <= SMALL else nullcontext()
 
 
 @contextmanager
-def one_blas_thread() -> Iterator[None]:
+def one_blas_thread(with_scipy: bool = True) -> Iterator[None]:
     """Hold BLAS to one thread: matrices here are small, and BLAS threads that wait for each other lose more
     than they gain.
 
-    The setting is that of the whole process. It is changed by the first who asks and given back after the
-    last, so any number of threads may ask at once.
+    scipy brings a BLAS of its own, which is loaded when it is first used and then has as many threads as it
+    likes, so it is loaded here, unless `with_scipy` is False. The setting is that of the whole process. It is
+    changed by the first who asks and given back after the last, so any number of threads may ask at once.
     """
-    _held.enter()
+    held = (_numpys, _scipys) if with_scipy else (_numpys,)
+    for one in held:
+        one.enter()
     try:
         yield
     finally:
-        _held.leave()
+        for one in reversed(held):
+            one.leave()
 
 
 class _Held:
-    def __init__(self) -> None:
+    """Libraries that are held to one thread as long as there are users."""
+
+    def __init__(self, libraries: Callable[[], Any]) -> None:
+        self.libraries = libraries
         self.lock, self.users = Lock(), 0
         self.limit: Any = None
 
@@ -50,7 +57,7 @@ class _Held:
                 _aside(self.limit.restore_original_limits)
 
     def _set(self) -> None:
-        self.limit = _libraries().limit(limits=1, user_api="blas")
+        self.limit = self.libraries().limit(limits=1, user_api="blas")
 
 
 def _aside(change: Callable[[], None]) -> None:
@@ -61,15 +68,24 @@ def _aside(change: Callable[[], None]) -> None:
     thread.join()
 
 
-_held = _Held()
-
-
 @cache
-def _libraries() -> Any:
-    """The libraries that there are. scipy brings a BLAS of its own, which is loaded when it is first asked for
-    and then has as many threads as it likes, so it is asked for here."""
+def _with_numpy() -> Any:
+    """The libraries that are loaded now, that of numpy among them."""
     import numpy.linalg  # noqa: F401
-    import scipy.linalg  # noqa: F401
     from threadpoolctl import ThreadpoolController  # takes a moment to import
 
     return ThreadpoolController()
+
+
+@cache
+def _with_scipy() -> Any:
+    """Those that come with scipy."""
+    there = {library.filepath for library in _with_numpy().lib_controllers}
+    import scipy.linalg  # noqa: F401
+    from threadpoolctl import ThreadpoolController
+
+    every = ThreadpoolController()
+    return every.select(filepath=[lib.filepath for lib in every.lib_controllers if lib.filepath not in there])
+
+
+_numpys, _scipys = _Held(_with_numpy), _Held(_with_scipy)
