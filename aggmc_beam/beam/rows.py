@@ -72,6 +72,8 @@ def plain_value(value: Any) -> Any:
     """
     if type(value) in PLAIN:
         return value
+    if type(value) is list and PLAIN.issuperset(map(type, value)):
+        return value
     if isinstance(value, list | tuple):
         return [plain_value(v) for v in value]
     if isinstance(value, np.ndarray):
