@@ -31,6 +31,7 @@ MAX_TIME = 2**53
 SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 #: What decoders leave where there was no text: the replacement character, NUL, half of a pair.
 _NO_TEXT = re.compile("[\ufffd\0\ud800-\udfff]")
+_NUMBERS = frozenset({int, float})
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,14})")
 #: A whole number in text, which may have a fraction of zeros.
 WHOLE_AND_ZEROS = re.compile(r"(-?(?:0|[1-9][0-9]*))(?:\.0+)?")
@@ -313,8 +314,23 @@ def _counts(row: Mapping[str, Any], schema: Schema) -> np.ndarray:
         values = list(found)
     else:
         values = [row.get(c) for c in schema.counts]
+    plain = _plain_numbers(values)
+    if plain is not None:
+        return plain
     named = zip(schema.states, values, strict=True)
     return np.array([_number(v, f"the count of {name!r}") for name, v in named])
+
+
+def _plain_numbers(values: Sequence[Any]) -> np.ndarray | None:
+    """Counts of Python's own numbers, all good; None if `_number` is to look at each."""
+    if not _NUMBERS.issuperset(map(type, values)):
+        return None
+    try:
+        found = np.array(values, np.float64)
+    except OverflowError:
+        return None
+    # NaN is not below anything.
+    return found if len(found) and np.abs(found).max() < MAX_COUNT else None
 
 
 def _long_count(row: Mapping[str, Any], schema: Schema) -> np.ndarray:

@@ -33,9 +33,9 @@ def rows(element: Any) -> Iterator[Mapping[str, Any] | Rejected]:
     elif isinstance(element, bytes | str):
         yield from _json_rows(element)
     elif isinstance(element, beam.Row):
-        yield element.as_dict()
+        yield from _fields(element.as_dict())
     elif hasattr(element, "_asdict"):
-        yield element._asdict()
+        yield from _fields(element._asdict())
     elif dataclasses.is_dataclass(element) and not isinstance(element, type):
         yield {f.name: getattr(element, f.name) for f in dataclasses.fields(element)}
     elif type(element) is tuple and len(element) == 2:
@@ -44,6 +44,15 @@ def rows(element: Any) -> Iterator[Mapping[str, Any] | Rejected]:
         yield from _json_rows(element.data)
     else:
         yield Rejected(f"it is a {type(element).__name__}, not a record")
+
+
+def _fields(row: dict[str, Any]) -> Iterator[Mapping[str, Any] | Rejected]:
+    """A row; one with nothing but bytes, as Kafka and Pub/Sub hand over in the format RAW, holds JSON."""
+    values = list(row.values())
+    if len(values) == 1 and isinstance(values[0], bytes):
+        yield from _json_rows(values[0])
+    else:
+        yield row
 
 
 def _json_rows(text: bytes | str) -> Iterator[Mapping[str, Any] | Rejected]:
@@ -71,6 +80,8 @@ def plain_value(value: Any) -> Any:
     (datetime.datetime(1970, 1, 1, 1, 0), 7, 'north', 5)
     """
     if type(value) in PLAIN:
+        return value
+    if type(value) is list and PLAIN.issuperset(map(type, value)):
         return value
     if isinstance(value, list | tuple):
         return [plain_value(v) for v in value]
