@@ -14,6 +14,7 @@ from aggmc_beam.fit.groups import by_group
 from aggmc_beam.local import output
 from aggmc_beam.local.follow_up import FollowUp, Frames, Results, first_rows, write_frames
 from aggmc_beam.local.plan import Plan
+from aggmc_beam.local.staging import Staging
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.sums import storage
 from aggmc_beam.sums.records import Group
@@ -112,7 +113,7 @@ def _show(frames: Frames, options: argparse.Namespace, what: str) -> None:
         path = Path(options.output)
         if path.suffix not in FORMS:
             raise UsageError(f"-o must end with one of {', '.join(FORMS)}; got {options.output!r}")
-        with output.Staging(path.parent) as aside:
+        with Staging(path.parent) as aside:
             write_frames(frames, aside / path.name)
         say(f"Written: {path}")
         return

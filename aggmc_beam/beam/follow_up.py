@@ -14,11 +14,13 @@ from apache_beam.transforms.window import GlobalWindows
 
 from aggmc_beam.beam.blocks import Block, BlockCoder, decode_block, encode_block
 from aggmc_beam.beam.coders import EstimateCoder
-from aggmc_beam.beam.exact import BLOCKS, NOTICED, REJECTED, counter, outputs
+from aggmc_beam.beam.exact import BLOCKS, NOTICED, REJECTED
 from aggmc_beam.beam.gather import Gather
 from aggmc_beam.beam.live_coder import LiveCoder
+from aggmc_beam.beam.metrics import counter
+from aggmc_beam.beam.outputs import outputs
 from aggmc_beam.beam.plan import make_plan
-from aggmc_beam.beam.timing import HEALTH_ENDS, soon
+from aggmc_beam.beam.timing import HEALTH_ENDS, Timing, has_simulated_clock
 from aggmc_beam.config import Output
 from aggmc_beam.errors import InputError
 from aggmc_beam.fit.groups import by_group
@@ -136,7 +138,8 @@ class FollowUp(beam.PTransform):  # type: ignore[misc]
             )
             found = met | "Tell" >> outputs(TellAll(self.wanted), kinds, beam.pvalue.AsDict(some))
         else:
-            found = keyed | "Tell" >> outputs(TellNew(self.wanted), kinds)
+            timing = Timing(simulated=has_simulated_clock(records))
+            found = keyed | "Tell" >> outputs(TellNew(self.wanted, timing), kinds)
         return Followed(*(found[tag] for tag in tags))
 
 
@@ -216,8 +219,8 @@ class TellNew(beam.DoFn):  # type: ignore[misc]
     SETTLED = TimerSpec("follow_settled", TimeDomain.REAL_TIME)
     END = TimerSpec("follow_end", TimeDomain.WATERMARK)
 
-    def __init__(self, wanted: Wanted) -> None:
-        self.wanted = wanted
+    def __init__(self, wanted: Wanted, timing: Timing) -> None:
+        self.wanted, self.timing = wanted, timing
 
     def process(
         self,
@@ -232,7 +235,7 @@ class TellNew(beam.DoFn):  # type: ignore[misc]
             blocks.add(decode_block(data))
         else:
             estimates.add(Estimate.from_json(data.decode()))
-            settled.set(soon(SETTLE))
+            settled.set(self.timing.soon(SETTLE))
         end.set(HEALTH_ENDS)
 
     @on_timer(SETTLED)  # type: ignore[untyped-decorator]

@@ -12,9 +12,10 @@ import pyarrow as pa
 from apache_beam.io.filesystems import FileSystems
 
 from aggmc_beam.beam.blocks import Block, join_blocks
-from aggmc_beam.beam.exact import BLOCKS, NOTICED, PLACE, PLACES, SHARDS, outputs, whole_records
+from aggmc_beam.beam.exact import BLOCKS, NOTICED, PLACE, PLACES, SHARDS, whole_records
 from aggmc_beam.beam.files import File
 from aggmc_beam.beam.follow_up import ALARMS, CHANGES, FLOWS, FORECASTS, SCORES, Followed, FollowUp
+from aggmc_beam.beam.outputs import outputs
 from aggmc_beam.beam.pieces import ReadPieces, SplitFile
 from aggmc_beam.beam.sinks import Append
 from aggmc_beam.local.plan import Plan

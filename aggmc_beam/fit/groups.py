@@ -13,6 +13,7 @@ from aggmc_beam.errors import InputError
 from aggmc_beam.fit.fit import Settings, estimate_sums
 from aggmc_beam.fit.resolve import Mapped
 from aggmc_beam.noise import Exact
+from aggmc_beam.progress import ProgressHook, no_progress
 from aggmc_beam.records import Clock
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.sums.records import Group
@@ -30,19 +31,24 @@ def estimate_only_group(state: AggregationState, settings: Settings) -> Estimate
 
 
 def estimate_groups(
-    state: AggregationState, settings: Settings
+    state: AggregationState, settings: Settings, progress: ProgressHook = no_progress
 ) -> Iterator[tuple[Group, Estimate | Estimates | InputError]]:
-    """The estimate of each group, or why there is none."""
+    """The estimate of each group, or why there is none. Progress counts groups, or the cells of a single one."""
+    several = len(state.groups) > 1
     for group, name in enumerate(state.groups):
+        if several:
+            progress("estimating", group, len(state.groups))
         try:
-            yield name, estimate_group(state, group, settings)
+            yield name, estimate_group(state, group, settings, no_progress if several else progress)
         except InputError as error:
             yield name, error
 
 
-def estimate_group(state: AggregationState, group: int, settings: Settings) -> Estimate | Estimates:
+def estimate_group(
+    state: AggregationState, group: int, settings: Settings, progress: ProgressHook = no_progress
+) -> Estimate | Estimates:
     """The estimate of a group, given by number."""
-    return estimate_sums(*group_sums(state, group, settings))
+    return estimate_sums(*group_sums(state, group, settings), progress)
 
 
 def group_sums(state: AggregationState, group: int, settings: Settings) -> tuple[Sums, Settings]:
@@ -81,12 +87,12 @@ def _as_shares_of(sums: Sums, N: np.ndarray, of_shares: bool) -> tuple[Sums, boo
 
 
 def estimate_state(
-    state: AggregationState, settings: Settings
+    state: AggregationState, settings: Settings, progress: ProgressHook = no_progress
 ) -> tuple[dict[Group, Estimate | Estimates], dict[str, str]]:
     """Estimates by group, and the groups that have too little data, with the reason."""
     results: dict[Group, Estimate | Estimates] = {}
     skipped: dict[str, str] = {}
-    for name, found in estimate_groups(state, settings):
+    for name, found in estimate_groups(state, settings, progress):
         if isinstance(found, InputError):
             if len(state.groups) == 1:
                 raise found

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from aggmc_beam.durable import write_atomically
 from aggmc_beam.ledger import Ledger
 from aggmc_beam.report import figures
 from aggmc_beam.report.collection import Collection, Item, collect
@@ -22,7 +23,6 @@ from aggmc_beam.report.plot import most_changing
 from aggmc_beam.report.svg import need_matplotlib
 from aggmc_beam.report.uses import uses
 from aggmc_beam.report.words import Finding, findings, in_short
-from aggmc_beam.sums.storage import write_atomically
 
 _TONES = {"act": "▲ act", "look": "● look", "fine": "✓ fine"}
 _ALONG = {"cell": "over {word}s", "refresh": "over refreshes", "group": "over groups"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,8 @@ import numpy as np
 
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimators.inference import student_quantile
-from aggmc_beam.result import Estimate, matrix_table
+from aggmc_beam.printing import matrix_table
+from aggmc_beam.result import Estimate, read_estimates
 from aggmc_beam.uses.covariance import row_covariance
 from aggmc_beam.uses.transitions import known_errors
 
@@ -68,8 +70,8 @@ def change(estimates: Sequence[Estimate] | Any, *, seed: int = 0) -> Change:
     """Test for one change of P along a sequence of estimates, and its date and size.
 
     estimates: `Estimates` of windows that do not overlap, or estimates of runs or groups in their order;
-    two are compared with each other. It is the matrices that are compared, not mean shares, which
-    move while P stays.
+    two are compared with each other; or the path of what a run of windows wrote. It is the matrices that are
+    compared, not mean shares, which move while P stays.
 
     The statistic is the greatest difference of means before and after, in standard errors, over all dates.
     With eight estimates or more its p-value comes from exchanging their order, so that standard errors
@@ -81,7 +83,7 @@ def change(estimates: Sequence[Estimate] | Any, *, seed: int = 0) -> Change:
     >>> am.change(am.estimate(y, chain=am.Window(100))).p_value > 0.05
     True
     """
-    items = list(estimates)
+    items = list(read_estimates(estimates) if isinstance(estimates, str | os.PathLike) else estimates)
     _check(items)
     P = np.stack([e.transition_matrix for e in items])
     error = np.stack([e.standard_error for e in items])
