@@ -28,6 +28,7 @@ from pathlib import Path
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
+import uses
 from panels import panel_case, read_paths, singles, synthetic_paths
 from realsets import bike_cases, elections, labour
 from violations import BROKEN, NOISES, RIGHT, VIOLATED, Case
@@ -186,6 +187,8 @@ def main() -> None:
             yield from published(options.data, options.quick)
 
     table(all_cases(), lambda name: options.only in name)
+    if not options.only:
+        uses.show(options.data, options.quick)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 """What users do with P, measured: flows, forecasts, tables by unit, derived quantities, alarms.
 
     python benchmarks/uses.py                        simulated data alone
-    python benchmarks/uses.py --data DIR             and real data: bikes/, elections/, labour/
+    python benchmarks/uses.py --data DIR             and published data: bikes/, elections/, labour/
+    python benchmarks/uses.py --data DIR --quick     few districts and runs; as `benchmarks/real.py --quick` does
 
-Matrices of hours for bikes are made here from the pooled estimate: one number per hour, how much moves then,
-and one step of expected flows; weeks that are forecast are never among those they are made of.
+Matrices of hours are those of `am.estimate(chain=am.Cycle(24))`; weeks that are forecast are never among those
+that they are made of.
 """
 
 import argparse
@@ -13,64 +14,23 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import polars as pl
+from realsets import bikes, elections, labour
 
 import aggmc_beam as am
-from aggmc_beam.uses.margins import fit_margins
 
 PERIOD = 24
+#: Districts of an election that one is taken of in the quick form: twelve.
+EVERY_QUICK = 6
 
 
-def bikes(folder):
+def areas(folder):
     """(counts [days, 24, S], moves [hours, S, S]) of bicycles between areas at full hours, local time."""
-    trips = pl.read_csv(folder / "trips.csv").sort("bike", "end")
-    stations = pl.read_csv(folder / "stations.csv")
-    area = dict(stations.select("station", "area").iter_rows())
-    S = max(area.values()) + 1
-    start = int(trips["start"].min())
-    start += (8 * 3600 - start) % 86400
-    days = (int(trips["end"].quantile(0.999)) - start) // 86400
-    grid = start + 3600 * np.arange(days * PERIOD + 1)
-    at = []
-    for _, g in trips.group_by("bike", maintain_order=True):
-        last = np.searchsorted(g["end"].to_numpy(), grid, "right") - 1
-        to = np.array([area.get(s, S - 1) for s in g["to_station"]])
-        at.append(np.where(last >= 0, to[np.maximum(last, 0)], area.get(g["from_station"][0], S - 1)))
-    at = np.array(at)
-    moves = np.zeros((len(grid) - 1, S, S))
-    for t in range(len(moves)):
+    at, states = bikes(folder, "area")
+    S, hours = len(states), at.shape[1] - 1
+    moves = np.zeros((hours, S, S))
+    for t in range(hours):
         np.add.at(moves[t], (at[:, t], at[:, t + 1]), 1)
-    return moves.sum(2).reshape(days, PERIOD, S), moves
-
-
-def hourly(counts):
-    """A cycle of hourly matrices from days of counts, standing in for an estimate that borrows strength."""
-    _days, _, S = counts.shape
-    pooled = am.estimate(counts, population=counts[0, 0].sum())
-    cycle = am.estimate(counts, population=counts[0, 0].sum(), chain=am.Cycle(PERIOD))
-    P, n = pooled.transition_matrix, counts.reshape(-1, S)
-    before, after = n[:-1], n[1:]
-    hour = np.arange(len(before)) % PERIOD
-    moved = [
-        ((after - before)[hour == h].var(0) / 2 / np.maximum(before[hour == h].mean(0), 1e-9)).mean()
-        for h in range(PERIOD)
-    ]
-    scale = np.array(moved) / np.mean(moved)
-    M = np.clip(np.eye(S) + scale[:, None, None] * (P - np.eye(S)), 1e-5, 1)
-    M /= M.sum(2, keepdims=True)
-    found = fit_margins(before[:, :, None] * M[hour], before, after)
-    sums = np.array([found[hour == h].sum(0) for h in range(PERIOD)])
-    M = sums / sums.sum(2, keepdims=True)
-    cells = [
-        replace(
-            cycle[min(h, len(cycle) - 1)],
-            cell=h,
-            transition_matrix=M[h],
-            standard_error=np.full((S, S), 0.01),
-        )
-        for h in range(PERIOD)
-    ]
-    return pooled, replace(cycle, items=tuple(cells), pooled=pooled, skipped={})
+    return moves.sum(2).reshape(-1, PERIOD, S), moves
 
 
 def flow_scores(found, moves):
@@ -82,27 +42,42 @@ def flow_scores(found, moves):
 
 
 def show_bikes(folder):
-    counts, moves = bikes(folder)
+    counts, moves = areas(folder)
     days, _, S = counts.shape
-    true = moves.reshape(days, PERIOD, S, S)[:, :-1]
-    pooled, cycle = hourly(counts)
+    N, series, true = counts[0, 0].sum(), counts.reshape(1, -1, S), moves.reshape(days, PERIOD, S, S)[:, :-1]
     print("\nBikes, flows off the diagonal (goals: >= .50; >= .85; .85-.98)")
-    print(f"{'matrix':<22}{'correlation':>12}{'of totals':>12}{'coverage':>12}")
-    for name, est in (("pooled estimate", pooled), ("matrices of hours", cycle)):
-        a, b, c = flow_scores(am.flows(counts, est), true)
-        print(f"{name:<22}{a:>12.3f}{b:>12.3f}{c:>12.3f}", flush=True)
+    print(f"{'estimate':<36}{'correlation':>12}{'of totals':>12}{'coverage':>12}")
+    shapes = {"days": counts, "one series": series}
+    for name, y in shapes.items():
+        for chain in ("stationary", am.Cycle(PERIOD)):
+            est = am.estimate(y, population=N, chain=chain)
+            shown = f"{name}, {'one matrix' if chain == 'stationary' else 'matrices of hours'}"
+            a, b, c = flow_scores(am.flows(counts, est), true)
+            print(f"{shown:<36}{a:>12.3f}{b:>12.3f}{c:>12.3f}", flush=True)
     half = days // 2
-    _, earlier = hourly(counts[:half])
-    series = counts.reshape(-1, S)
-    found = am.evaluate(series, earlier, (1, 3, 6), start=half * PERIOD, period=PERIOD)
-    print("\nBikes, matrices of earlier weeks (goals: RMSE / persistence <= .92, .82, .75; coverage .90-.98)")
-    print(found)
-    print("estimate / persistence:", *(f"{found.ratio('estimate', h):.3f}" for h in (1, 3, 6)), flush=True)
+    for name, y in (("days", counts[:half]), ("one series", series[:, : half * PERIOD])):
+        earlier = am.estimate(y, population=N, chain=am.Cycle(PERIOD))
+        found = am.evaluate(series[0], earlier, (1, 3, 6), start=half * PERIOD, period=PERIOD)
+        print(f"\nBikes, matrices of hours from {name} of earlier weeks")
+        print("(goals: RMSE / persistence <= .92, .82, .75; coverage .90-.98)")
+        print(found)
+        print("estimate / persistence:", *(f"{found.ratio('estimate', h):.3f}" for h in (1, 3, 6)))
+        inside = last_alone(earlier, series[0], half * PERIOD)
+        print("coverage from the last record alone:", *(f"{inside[h]:.3f}" for h in (1, 3, 6)), flush=True)
+
+
+def last_alone(estimate, y, start, every=37):
+    """How often bands of forecasts from a single record hold what comes, by horizon."""
+    inside = {1: [], 3: [], 6: []}
+    for t in range(start, len(y) - 6, every):
+        found = estimate.forecast(y[t], 6, time=t)
+        for h, held in inside.items():
+            held.append(((found.lower[h - 1] <= y[t + h]) & (y[t + h] <= found.upper[h - 1])).mean())
+    return {h: np.mean(held) for h, held in inside.items()}
 
 
 def show_labour(folder, people=60_000):
-    joint = pl.read_csv(folder / "flows.csv").drop_nulls().drop("month").to_numpy().reshape(-1, 3, 3)
-    stocks = people * joint.sum(2) / joint.sum((1, 2))[:, None]
+    stocks = labour(folder / "flows.csv", people).y[0]
     half = len(stocks) // 2
     est = am.estimate(stocks[:half], population=people)
     found = am.evaluate(stocks, est, (1, 12), start=half)
@@ -111,31 +86,15 @@ def show_labour(folder, people=60_000):
     print("estimate / persistence:", *(f"{found.ratio('estimate', h):.3f}" for h in (1, 12)), flush=True)
 
 
-def districts(folder):
-    """(before, after, true table) of each district, choices below 3% together."""
-    votes, truth = (pl.read_csv(folder / f"NZ_2020{end}.csv") for end in ("", "_truth"))
-    for d in votes["district"].unique().sort():
-        sides = []
-        for side in ("first", "second"):
-            one = votes.filter((pl.col("district") == d) & (pl.col("vote") == side))
-            sides.append(
-                one.pivot("choice", index="station", values="count", aggregate_function="sum").fill_null(0)
-            )
-        both = sorted(set(sides[0]["station"]) & set(sides[1]["station"]))
-        frames = [s.filter(pl.col("station").is_in(both)).sort("station").drop("station") for s in sides]
-        names = [{c: i for i, c in enumerate(f.columns)} for f in frames]
-        A, B = (f.to_numpy().astype(float) for f in frames)
-        X = np.zeros((A.shape[1], B.shape[1]))
-        for p, q, n in truth.filter(pl.col("district") == d).select("first", "second", "votes").iter_rows():
-            if p in names[0] and q in names[1]:
-                X[names[0][p], names[1][q]] += n
-        keep = [M.sum(0) / M.sum() > 0.03 for M in (A, B)]
-        A, B = (np.column_stack([M[:, k], M[:, ~k].sum(1)]) for M, k in zip((A, B), keep, strict=True))
-        X = np.vstack([X[keep[0]], X[~keep[0]].sum(0)])
-        X = np.column_stack([X[:, keep[1]], X[:, ~keep[1]].sum(1)])
-        ok = (A.sum(1) > 30) & (np.abs(A.sum(1) - B.sum(1)) < 1e-6)
-        if ok.sum() >= 10:
-            yield A[ok], B[ok], X
+def districts(folder, every):
+    """(before, after, true table) of districts, choices below 3% together."""
+    for case in elections(folder, every):
+        a = int(case.judged.any(1).sum())
+        yield (
+            case.y[:, 0, :a],
+            case.y[:, 1, a:],
+            case.truth[:a, a:] * case.shares[:a, None] * case.y[:, 0].sum(),
+        )
 
 
 def constrained_least_squares(A, B, weight):
@@ -158,11 +117,11 @@ def constrained_least_squares(A, B, weight):
     return P / P.sum(1, keepdims=True)
 
 
-def show_elections(folder):
+def show_elections(folder, every):
     rivals = {"of counts": 0, "of counts / root of size": 1, "of shares": 2}
     wrong, votes, better, inside, small = 0.0, 0.0, [], [], []
     began = time.perf_counter()
-    for A, B, X in districts(folder):
+    for A, B, X in districts(folder, every):
         found = am.cross_table(A, B)
         total = X.sum(1, keepdims=True)
         own = np.abs(found.transition_matrix * total - X).sum()
@@ -253,20 +212,28 @@ def show_alarms(rate=0.01, runs=60):
         )
 
 
+def show(folder=None, quick=False):
+    """All of it, as far as there are data."""
+    show_many_units()
+    show_derived(runs=12 if quick else 40)
+    show_alarms(runs=20 if quick else 60)
+    if folder is None:
+        return
+    every = EVERY_QUICK if quick else 1
+    kinds = {"bikes": show_bikes, "labour": show_labour, "elections": lambda f: show_elections(f, every)}
+    for name, shown in kinds.items():
+        if (folder / name).is_dir():
+            shown(folder / name)
+        else:
+            print(f"\n{name}: there is no folder {folder / name}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder that holds bikes/, elections/ and labour/")
+    parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
-    show_many_units()
-    show_derived()
-    show_alarms()
-    if options.data is not None:
-        shown = (("bikes", show_bikes), ("labour", show_labour), ("elections", show_elections))
-        for name, show in shown:
-            if (options.data / name).is_dir():
-                show(options.data / name)
-            else:
-                print(f"\n{name}: there is no folder {options.data / name}")
+    show(options.data, options.quick)
 
 
 if __name__ == "__main__":

@@ -67,6 +67,18 @@ def test_the_error_of_p_makes_bands_wider_but_not_for_shares_that_have_settled()
     assert hardly.mean() < 1.1
 
 
+def test_those_who_move_together_make_bands_wider_without_a_history():
+    P, inside, alone = chain(), [], []
+    n, _ = walk(P, N=300, K=40, T=41, batch=5)
+    est = am.estimate(n, population=300)
+    for k in range(40):
+        found = est.forecast(n[k, 39], 1)
+        inside.append((found.lower <= n[k, 40]) & (n[k, 40] <= found.upper))
+        known = forecast(right(n, est.transition_matrix), n[k, 39], 1)
+        alone.append((known.lower <= n[k, 40]) & (n[k, 40] <= known.upper))
+    assert np.mean(inside) > 0.9 > 0.8 > np.mean(alone)
+
+
 def test_those_who_move_together_are_seen_in_the_history():
     P = chain()
     n, _ = walk(P, N=1000, K=1, T=400, batch=10)

@@ -25,9 +25,10 @@ def walk(P, N=300, K=5, T=40, seed=0, activity=None, batch=1):
 
 
 def sure(estimate, P, error=1e-3):
-    """The estimate with another matrix, known to this error."""
+    """The estimate with another matrix, known to this error, of movers who are independent."""
     P = np.asarray(P, float)
-    return replace(estimate, transition_matrix=P, standard_error=np.full(P.shape, error))
+    told = {k: v for k, v in estimate.diagnostics.items() if k not in ("scores", "ground")}
+    return replace(estimate, transition_matrix=P, standard_error=np.full(P.shape, error), diagnostics=told)
 
 
 def chain(S=4, seed=0, stay=0.8):

@@ -75,7 +75,12 @@ def ranks(surprise: np.ndarray, rate: float, known: int = 0) -> np.ndarray:
 
 
 def surprise(tracked: Tracked) -> tuple[np.ndarray, np.ndarray]:
-    """(squared error of each step in units of its variance [T], the state that is farthest off [T])."""
+    """(how far each step is off [T], the state that is farthest off [T]).
+
+    Something that moves members, or keeps them, shifts counts from one state to another: of all pairs of states
+    the shift that explains the error best, squared and in units of its variance, which tells one flow among many
+    better than the whole error does.
+    """
     chain, T = tracked.chain, len(tracked.seen)
     S = tracked.seen.shape[1]
     P = chain.matrices[chain.at(tracked.start + np.arange(T - 1))]
@@ -86,7 +91,11 @@ def surprise(tracked: Tracked) -> tuple[np.ndarray, np.ndarray]:
     V = V + (1e-3 * size + 1e-12) * np.eye(S)
     known = np.isfinite(off).all(1)
     filled = np.where(known[:, None], off, 0.0)
-    squares = np.einsum("ti,ti->t", filled, np.linalg.solve(V, filled[:, :, None])[:, :, 0])
+    inverse = np.linalg.inv(V)
+    pull = np.einsum("tij,tj->ti", inverse, filled)
+    own = np.diagonal(inverse, axis1=1, axis2=2)
+    weight = own[:, :, None] + own[:, None, :] - 2 * inverse + np.eye(S)
+    squares = ((pull[:, :, None] - pull[:, None, :]) ** 2 / weight).max((1, 2))
     far = np.abs(filled) / np.sqrt(np.diagonal(V, axis1=1, axis2=2))
     found = np.concatenate([[np.nan], np.where(known, squares, np.nan)])
     return found, np.concatenate([[0], far.argmax(1)])

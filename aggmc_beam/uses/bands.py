@@ -9,11 +9,12 @@ def count_bands(mean: np.ndarray, variance: np.ndarray, level: float) -> tuple[n
     """(lower, upper) whole numbers that hold a count of this mean and variance with probability `level`.
 
     A gamma variable of the same mean and variance, a normal one where counts are large, rounded to whole
-    numbers. The mean itself is inside.
+    numbers. What cannot be missed below, since the band starts at 0, is left out above. The mean itself is
+    inside.
 
     >>> lower, upper = count_bands(np.array([0.3, 100.0]), np.array([0.3, 100.0]), 0.95)
     >>> lower.tolist(), upper.tolist()
-    ([0.0, 80.0], [2.0, 120.0])
+    ([0.0, 80.0], [1.0, 120.0])
     """
     from scipy import special
 
@@ -26,5 +27,6 @@ def count_bands(mean: np.ndarray, variance: np.ndarray, level: float) -> tuple[n
     scale = v[small] / m[small]
     shape = m[small] / scale
     lower[small] = np.round(special.gammaincinv(shape, tail) * scale)
-    upper[small] = np.round(special.gammaincinv(shape, 1 - tail) * scale)
+    above = np.where(lower[small] == 0, level, 1 - tail)
+    upper[small] = np.round(special.gammaincinv(shape, above) * scale)
     return np.maximum(np.minimum(lower, m), 0.0), np.maximum(upper, m)

@@ -185,7 +185,7 @@ def paths(tracked: Tracked, origins: np.ndarray, steps: int) -> tuple[np.ndarray
         for c in np.unique(cell):
             at = cell == c
             drift[at] += np.einsum("ni,dij->ndj", m[at], wrong[c])
-        C = P.swapaxes(1, 2) @ C @ P + chance(m, P)
+        C = P.swapaxes(1, 2) @ C @ P + chain.dispersion[cell][:, None, None] * chance(m, P)
         m = np.einsum("ni,nij->nj", m, P)
         means[:, h] = m
         variances[:, h] = np.diagonal(C, axis1=1, axis2=2) + (drift**2).mean(1)

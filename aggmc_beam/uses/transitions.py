@@ -15,11 +15,14 @@ from aggmc_beam.result import Estimate, Estimates
 
 #: Standard deviation of a uniform probability.
 UNKNOWN = 12**-0.5
+#: What varies more than this is not made of moves that P has.
+MOST_DISPERSED = 1e4
 
 
 @dataclass(frozen=True, eq=False)
 class Transitions:
-    """`matrices` and `errors` [C, S, S] and `shares` [C, S] of cells; `at` tells the cell of a step.
+    """`matrices` and `errors` [C, S, S], `shares` [C, S] and `dispersion` [C] of cells; `at` tells the cell of
+    a step.
 
     Phases of a cycle of `period` steps come again. A step without a cell of its own, such as one after
     those of a chain with a matrix per step, has the matrix of all.
@@ -35,6 +38,7 @@ class Transitions:
     noise: Noise
     population: float
     degrees: int
+    dispersion: np.ndarray
 
     @classmethod
     def of(cls, estimate: Any) -> Transitions:
@@ -67,6 +71,7 @@ class Transitions:
             noise,
             first.population,
             min(e.degrees for e in items),
+            np.array([_dispersion(e, M, mu) for e, M, mu in zip(items, P, shares, strict=True)]),
         )
 
     def determined(self) -> Transitions:
@@ -150,6 +155,18 @@ def _mean(items: list[Estimate]) -> Estimate:
         standard_error=(error * weights[:, :, None]).sum(0) / weights.sum(0)[:, None],
         stationary=shares,
     )
+
+
+def _dispersion(estimate: Estimate, P: np.ndarray, shares: np.ndarray) -> float:
+    """How many times as much counts vary about P'n_t as those of independent movers, at least 1: from the
+    error that the estimate made on data left out, or else what its ground says."""
+    ground = estimate.diagnostics.get("ground", {}).get("statistics", {})
+    error = estimate.diagnostics.get("scores", {}).get("estimate")
+    seen = np.nan_to_num(np.asarray(estimate.baselines["naive"], float)[0])
+    expected = float(np.trace(chance(seen if (seen > 0).any() else shares, P)))
+    if error is None or expected <= 0:
+        return max(float(ground.get("dispersion") or 1.0), 1.0)
+    return float(np.clip(error / expected, 1.0, MOST_DISPERSED))
 
 
 def _filled(estimate: Estimate) -> np.ndarray:
