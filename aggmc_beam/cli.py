@@ -1,4 +1,5 @@
-"""The command line: `aggmc init`, `check`, `diagnose`, `run`, `compare`, `report`, `simulate` and `moments`.
+"""The command line: `aggmc init`, `check`, `diagnose`, `run`, `compare`, `report`, `simulate`, `moments`, and uses of
+results.
 
 Exit codes: 0 done, 1 the work failed, 2 the command or the config is wrong.
 """
@@ -11,6 +12,7 @@ import re
 import signal
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import aggmc_beam
@@ -142,6 +144,7 @@ def parser() -> argparse.ArgumentParser:
     _add_report(commands)
     _add_compare(commands)
     _add_moments(commands)
+    _add_uses(commands)
     _add_init(commands)
     _add_completion(commands)
     return top
@@ -171,9 +174,8 @@ def _lazily(name: str) -> Any:
     """A command that is imported when it is run: Polars takes a moment."""
 
     def command(options: argparse.Namespace) -> None:
-        from aggmc_beam import commands
-
-        getattr(commands, name)(options)
+        module, _, function = name.rpartition(".")
+        getattr(import_module(f"aggmc_beam.{module or 'commands'}"), function)(options)
 
     return command
 
@@ -198,6 +200,9 @@ def _add_run(commands: Any) -> None:
     made.add_argument("--engine", choices=["local", "beam"], help="instead of the config's")
     made.add_argument("--quiet", action="store_true", help="print no table")
     made.add_argument("--whole", action="store_true", help="print every matrix, however wide")
+    made.add_argument(
+        "--wait", action="store_true", help="wait while another run writes to the same directory"
+    )
 
 
 def _add_check(commands: Any) -> None:
@@ -318,6 +323,11 @@ def _add_moments(commands: Any) -> None:
     )
     merge.add_argument("files", nargs="+", metavar="FILE")
     merge.add_argument("-o", "--output", required=True, metavar="FILE")
+    merge.add_argument(
+        "--allow-overlap",
+        action="store_true",
+        help="merge also files that share records, which count twice then",
+    )
     show = _command(
         inner,
         "show",
@@ -340,6 +350,55 @@ def _add_moments(commands: Any) -> None:
     again.add_argument("--chain", choices=["saved", "stationary"], default="saved", help="(saved)")
     again.add_argument("--level", type=float, default=0.95, help="of the intervals (0.95)")
     again.add_argument("-o", "--output", metavar="FILE", help="write JSON lines instead of a table")
+
+
+def _add_uses(commands: Any) -> None:
+    made = _add_use(commands, "flows", "tell how many moved from each state to each other in every step",
+                    "  aggmc flows out/ -o flows.parquet\n")  # fmt: skip
+    made = _add_use(commands, "forecast", "forecast the counts of the next steps, with bands",
+                    "  aggmc forecast out/ --steps 24\n"
+                    "  aggmc forecast out/ --set input.files=data/today.csv -o forecast.csv\n")  # fmt: skip
+    made.add_argument("--steps", type=_positive, default=12, help="how far (12)")
+    made = _add_use(commands, "alarms", "tell which counts are not what those before them led to expect",
+                    "  aggmc alarms out/ --rate 0.01\n")  # fmt: skip
+    made.add_argument("--rate", type=_rate, default=0.01,
+                      help="part of the steps in which nothing happened that raise an alarm (0.01)")  # fmt: skip
+    made = _command(
+        commands,
+        "change",
+        "commands_uses.change",
+        "test whether the matrix changed, along windows or between runs, and date it",
+        "  aggmc change out/                        # a run whose chain has windows\n"
+        "  aggmc change out/may out/june out/july   # runs in their order\n",
+    )
+    made.add_argument(
+        "results", nargs="+", metavar="RESULT", help="estimates.jsonl, or the directory of a run"
+    )
+
+
+def _add_use(commands: Any, name: str, help: str, examples: str) -> argparse.ArgumentParser:
+    made = _command(commands, name, f"commands_uses.{name}", help, examples)
+    made.add_argument("result", metavar="RESULT", help="directory of a run, or its estimates.jsonl")
+    made.add_argument("-o", "--output", metavar="FILE", help=".parquet or .csv, instead of printing")
+    made.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE",
+        help="change a key of the run's config, such as input.files to take other records",
+    )  # fmt: skip
+    return made
+
+
+def _positive(given: str) -> int:
+    found = int(given)
+    if found < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1; got {given}")
+    return found
+
+
+def _rate(given: str) -> float:
+    found = float(given)
+    if not 0 < found < 1:
+        raise argparse.ArgumentTypeError(f"must lie between 0 and 1; got {given}")
+    return found
 
 
 if __name__ == "__main__":

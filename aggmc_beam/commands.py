@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +15,17 @@ import numpy as np
 from aggmc_beam.config import Config, load_config, read_config
 from aggmc_beam.config.reader import read_yaml
 from aggmc_beam.config.special import NoiseKind
+from aggmc_beam.durable import write_atomically
 from aggmc_beam.errors import InputError, UsageError
 from aggmc_beam.fit.fit import Settings
-from aggmc_beam.fit.groups import estimate_state, group_sums, listed
+from aggmc_beam.fit.groups import by_group, estimate_state, group_sums, listed
 from aggmc_beam.ledger import Ledger
 from aggmc_beam.local import check as checking
 from aggmc_beam.local import output, simulated
 from aggmc_beam.local.engine import Summing, run_plan
+from aggmc_beam.local.lock import OutputLock
 from aggmc_beam.local.plan import Plan, check_local
+from aggmc_beam.local.staging import RUN, Staging
 from aggmc_beam.logs import LOGGER
 from aggmc_beam.noise import Noise, noise_from_dict
 from aggmc_beam.noise.description import _MODELS
@@ -40,9 +45,18 @@ def run(options: argparse.Namespace) -> None:
     if options.log is not None:
         options.log.run = config.name
     LOGGER.info("run started", extra={"config": options.config, "engine": engine})
-    if engine == "beam":
-        _run_beam(config, given, options)
-        return
+    with _held(config, options.wait):
+        (_run_beam if engine == "beam" else _run_local)(config, given, options)
+
+
+def _held(config: Config, wait: bool) -> AbstractContextManager[Any]:
+    """Hold the output directory, from before saved moments are read until new ones are written."""
+    directory = config.output.directory
+    far = "://" in directory  # object stores have no locks
+    return nullcontext() if far else OutputLock(directory, config.name, wait)
+
+
+def _run_local(config: Config, given: dict[str, Any], options: argparse.Namespace) -> None:
     if options.beam_options:
         raise UsageError("options after -- are for the Beam engine")
     plan = _open(config)
@@ -70,14 +84,7 @@ def _run_beam(config: Config, given: dict[str, Any], options: argparse.Namespace
         return
     estimates, ledger = beam_run.read_back(config)
     if not options.quiet:
-        results: dict[tuple[str, ...], Any] = {}
-        for estimate in estimates:
-            results.setdefault(tuple((estimate.group or {}).values()), []).append(estimate)
-        shown = {
-            group: found[0] if found[0].cell is None else Estimates(tuple(found))
-            for group, found in results.items()
-        }
-        _print_result(config, estimates, shown, ledger, options.whole)
+        _print_result(config, estimates, by_group(estimates), ledger, options.whole)
     names = sorted(path.name for path in Path(config.output.directory).iterdir() if path.is_file())
     _done(ledger, [Path(config.output.directory) / name for name in names])
 
@@ -128,6 +135,8 @@ def _print_result(
         say(f"{ledger['filled_with_zero']:,} states without a row were taken as zero (input.absent).")
     if ledger["conflicting"]:
         say(f"{ledger['conflicting']:,} duplicates have other counts than the record that was kept.")
+    for realization, why in itertools.islice(ledger.get("without_flows", {}).items(), MANY):
+        say(f"No flows of {escape_controls(realization)}: {why}")
     if len(results) > MANY and not whole:
         say(f"\n{Groups(results)}")
         say(f"{output.ESTIMATES} has the whole matrices; --whole prints them")
@@ -215,7 +224,7 @@ def simulate(options: argparse.Namespace) -> None:
         "states": list(simulated.names(config)),
         "transition_matrix": simulated.matrices(config).tolist(),
     }
-    storage.write_atomically(truth, (json.dumps(about) + "\n").encode())
+    write_atomically(truth, (json.dumps(about) + "\n").encode())
     say(f"Written: {path} ({rows:,} rows), {truth}")
 
 
@@ -282,7 +291,7 @@ def _write_comparison(found: Any, path: Path) -> None:
     if kind == ".csv":
         found.to_csv(path)
     elif kind == ".json":
-        storage.write_atomically(path, (json.dumps(found.to_dict(), allow_nan=False) + "\n").encode())
+        write_atomically(path, (json.dumps(found.to_dict(), allow_nan=False) + "\n").encode())
     elif kind in (".png", ".svg", ".pdf"):
         found.plot().savefig(path)
     else:
@@ -306,7 +315,7 @@ def init(options: argparse.Namespace) -> None:
         found = guess(options.files)
     except InputError as error:
         raise UsageError(str(error)) from error
-    storage.write_atomically(path, config_text(found, name, f"out/{name}").encode())
+    write_atomically(path, config_text(found, name, f"out/{name}").encode())
     say(f"Written: {path}. Read it, then: aggmc check {path}")
 
 
@@ -320,9 +329,9 @@ def report(options: argparse.Namespace) -> None:
         raise InputError(f"{source} is not a file of estimates: {error}") from None
     if not lines:
         raise InputError(f"{source} holds no estimates")
-    about = _about(source.with_name(output.RUN))
+    about = _about(source.with_name(RUN))
     path = Path(options.output) if options.output else source.with_name(output.REPORT)
-    with output.Staging(path.parent) as aside:
+    with Staging(path.parent) as aside:
         output.write_report(lines, aside / path.name, about.get("config"), about.get("ledger"))
     say(f"Written: {path}")
 
@@ -343,14 +352,16 @@ def moments_merge(options: argparse.Namespace) -> None:
     total = load_run(options.files[0])
     for file in options.files[1:]:
         total = total + load_run(file)
-    save_run(total, options.output)
     found = describe(total)
+    if found["overlaps"] and not options.allow_overlap:
+        raise InputError(
+            f"{found['overlaps']:,} records are in several of these files and would be summed twice; run over the "
+            "data with input.resume instead, or merge them all the same with --allow-overlap"
+        )
+    save_run(total, options.output)
     say(f"Written: {options.output} ({found['records']:,} records, {found['pairs']:,} pairs)")
     if found["overlaps"]:
-        say(
-            f"Warning: {found['overlaps']:,} records are in several of the files and were summed twice; "
-            "run over the data with input.resume instead"
-        )
+        say(f"Warning: {found['overlaps']:,} records were summed twice; estimates from this file will say so")
 
 
 def moments_show(options: argparse.Namespace) -> None:
@@ -371,7 +382,7 @@ def moments_estimate(options: argparse.Namespace) -> None:
     results, skipped = estimate_state(state, settings)
     if options.output:
         lines = "".join(e.to_json() + "\n" for e in listed(results))
-        storage.write_atomically(options.output, lines.encode())
+        write_atomically(options.output, lines.encode())
         say(f"Written: {options.output}")
         return
     for group, found in results.items():

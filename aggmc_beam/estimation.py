@@ -26,7 +26,8 @@ from aggmc_beam.fit.outside import add_outside
 from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.sums import run_file
 from aggmc_beam.sums.records import Records
-from aggmc_beam.sums.state import AggregationState, SumSpec
+from aggmc_beam.sums.spec import SumSpec
+from aggmc_beam.sums.state import AggregationState
 from aggmc_beam.sums.sums import Sums
 
 #: Libraries that make tables, and the options that say what a table's columns hold.

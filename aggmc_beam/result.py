@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from aggmc_beam.uses.follows import Follows
     from aggmc_beam.uses.forecast import Forecast
+    from aggmc_beam.uses.rows import EstimateRow
 
 
 #: What a standard error is made of: see `Estimate`.
@@ -131,6 +132,12 @@ class Estimate(Tabular):
     def to_json(self) -> str:
         """One line of JSON, which `from_json` reads back."""
         return json.dumps(self.to_dict(), allow_nan=False)
+
+    def to_row(self) -> EstimateRow:
+        """A row of a table, whose type is a schema for Beam; see `aggmc_beam.uses.rows`."""
+        from aggmc_beam.uses.rows import to_row
+
+        return to_row(self)
 
     @classmethod
     def from_json(cls, line: str) -> Estimate:

@@ -165,8 +165,13 @@ def test_moments_are_shown_merged_and_estimated_again(here, capsys):
     [found] = read("again.jsonl")
     expected = am.estimate(frames.counts(K=25, T=12), noise=am.Binomial(0.5), population=200, estimator="mom")
     np.testing.assert_allclose(found["transition_matrix"], expected.transition_matrix, atol=1e-12)
-    assert main(["moments", "merge", "a", "a", "-o", "twice.aggmc"]) == 0
-    assert "150 records are in several of the files" in capsys.readouterr().out
+    assert main(["moments", "merge", "a", "a", "-o", "twice.aggmc"]) == 1
+    assert "150 records are in several of these files" in capsys.readouterr().err
+    assert not Path("twice.aggmc").exists()
+    assert main(["moments", "merge", "a", "a", "-o", "twice.aggmc", "--allow-overlap"]) == 0
+    assert main(["moments", "estimate", "twice.aggmc", *options, "-o", "again.jsonl"]) == 0
+    assert "150 records were in several of the sums" in read("again.jsonl")[0]["warnings"][0]
+    capsys.readouterr()
     assert main(["moments", "estimate", "both.aggmc", "--noise", "{model: binomial, alpha: 0.4}"]) == 0
     assert "Transition matrix by auto" in capsys.readouterr().out
 
@@ -225,7 +230,7 @@ def test_an_interrupted_run_leaves_nothing_half_written(kind, here):
         [sys.executable, "-c", INTERRUPTED], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stdout.readline() == "writing\n"
-    assert len(list(Path("out").iterdir())) == 2
+    assert len(list(Path("out").iterdir())) == 3  # with the lock
     os.kill(process.pid, kind)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 1

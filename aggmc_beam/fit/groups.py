@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -111,6 +111,14 @@ def listed(results: Mapping[Group, Estimate | Estimates]) -> list[Estimate]:
     for result in results.values():
         found += [result] if isinstance(result, Estimate) else list(result)
     return found
+
+
+def by_group(estimates: Iterable[Estimate]) -> dict[Group, Estimate | Estimates]:
+    """What `listed` took apart; the pooled matrix of cells was not kept."""
+    found: dict[Group, list[Estimate]] = {}
+    for estimate in estimates:
+        found.setdefault(tuple(map(str, (estimate.group or {}).values())), []).append(estimate)
+    return {g: e[0] if e[0].cell is None else Estimates(tuple(e)) for g, e in found.items()}
 
 
 def labelled(found: Estimate | Estimates, group: dict[str, str] | None, clock: Clock) -> Estimate | Estimates:

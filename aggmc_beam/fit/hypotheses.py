@@ -31,7 +31,7 @@ from aggmc_beam.fit.fit import RARE, Settings
 from aggmc_beam.fit.resolve import Resolved, resolve
 from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.sums.moments import Moments
-from aggmc_beam.sums.steps import Profile
+from aggmc_beam.sums.profile import Profile
 from aggmc_beam.sums.sums import Sums
 
 #: Fewer groups than this tell too little of a covariance.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from aggmc_beam.fit.groups import estimate_state, listed
 from aggmc_beam.ledger import Ledger, Unbalanced, check_rejected
 from aggmc_beam.local.blocks import Block, BlockReader, RowCounts
 from aggmc_beam.local.explain import Rejection, explain
+from aggmc_beam.local.follow_up import FollowUp
 from aggmc_beam.local.plan import Plan, size_of
 from aggmc_beam.local.survey import Survey
 from aggmc_beam.local.unchanged import Stamp, check_unchanged, stamps
@@ -31,17 +33,24 @@ HELD_VALUES = 1 << 26
 BLOCK_VALUES = 1 << 24
 
 
+def no_tables(directory: Path) -> None:
+    """Write no table."""
+
+
 @dataclass(frozen=True)
 class Result:
     """What a run found: estimates of each group, in a list as they are written; the ledger of what was used
     and not used; why records were rejected; the state, from which estimates are made again and a later run
-    goes on."""
+    goes on. `follow_up` writes the tables of flows, forecasts and alarms that were asked for."""
 
     estimates: list[Estimate]
     results: dict[Group, Estimate | Estimates]
     ledger: dict[str, Any]
     rejections: Callable[[], Iterator[Rejection]]
     state: AggregationState
+    follow_up: Callable[[Path], None] = no_tables
+    resumed: Mapping[str, Stamp | None] = field(default_factory=dict)
+    """The saved moments that this run went on from, as they were then."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the state."""
@@ -64,6 +73,7 @@ def run_plan(plan: Plan, progress: ProgressHook = no_progress) -> Result:
 
 
 def _run(plan: Plan, progress: ProgressHook, files: dict[str, Stamp | None]) -> Result:
+    resumed = stamps(plan.resumed)
     state = plan.state()
     before = state.records
     summing = Summing(plan, state, progress)
@@ -97,7 +107,10 @@ def _run(plan: Plan, progress: ProgressHook, files: dict[str, Stamp | None]) -> 
         "incomplete": counts.incomplete,
         "skipped": skipped,
     }
-    return Result(listed(results), results, ledger, rejections, state)
+    follow_up = FollowUp(plan, results, passes)
+    if plan.config.output.flows:
+        ledger["without_flows"] = follow_up.skipped
+    return Result(listed(results), results, ledger, rejections, state, follow_up.write, resumed)
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from aggmc_beam.errors import InputError
 from aggmc_beam.estimators.inference import student_quantile
 from aggmc_beam.printing import matrix_table
 from aggmc_beam.result import Estimate, read_estimates
-from aggmc_beam.uses.follows import row_covariance
+from aggmc_beam.uses.covariance import row_covariance
 from aggmc_beam.uses.transitions import known_errors
 
 #: Directions of P with less than this part of the variance of the largest are rounding.
@@ -26,8 +26,8 @@ SIMULATIONS = 4000
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """The most likely change of P: `index` and `cell` of the first estimate after it, and the p-value of the
-    hypothesis that there is none. `before`, `after` [S, S] are mean matrices, `difference` and its
+    """The most likely change of P: `index`, `cell` and `window` of the first estimate after it, and the p-value of
+    the hypothesis that there is none. `before`, `after` [S, S] are mean matrices, `difference` and its
     `standard_error` what changed, `size` its root mean square. `scale` is how large errors are in truth,
     relative to the standard errors of the estimates.
 
@@ -42,6 +42,7 @@ class Change:
     states: tuple[str, ...]
     index: int
     cell: int | None
+    window: Mapping[str, Any] | None
     p_value: float
     before: np.ndarray
     after: np.ndarray
@@ -59,6 +60,8 @@ class Change:
 
     def __str__(self) -> str:
         where = f"estimate {self.index}" if self.cell is None else f"cell {self.cell}"
+        if self.window is not None:
+            where = str(self.window["start"])
         head = f"Change of P at {where}: p = {self.p_value:.2g}, root mean square {self.size:.3g}\n"
         return head + matrix_table(self.states, self.difference, self.standard_error)
 
@@ -118,8 +121,33 @@ def change(estimates: Sequence[Estimate] | Any, *, seed: int = 0) -> Change:
     moved = float(np.sqrt(np.nanmean((after - before) ** 2)))
     names = items[0].states
     return Change(
-        names, s, items[s].cell, p_value, before, after, after - before, spread, moved, float(np.sqrt(scale))
+        names,
+        s,
+        items[s].cell,
+        items[s].window,
+        p_value,
+        before,
+        after,
+        after - before,
+        spread,
+        moved,
+        float(np.sqrt(scale)),
     )
+
+
+def apart(estimates: Sequence[Estimate]) -> list[Estimate]:
+    """Of windows that overlap those that do not, counted from the last; all of what are no windows.
+
+    >>> import aggmc_beam as am
+    >>> y, _ = am.simulate([[0.9, 0.1], [0.3, 0.7]], steps=400, seed=1)
+    >>> [e.cell for e in apart(am.estimate(y, chain=am.Window(100, every=50)))]
+    [-50, 50, 150, 250, 350]
+    """
+    kept: list[Estimate] = []
+    for e in reversed(list(estimates)):
+        if not kept or e.window is None or e.window["end"] <= kept[-1].window["start"]:  # type: ignore[index]
+            kept.append(e)
+    return kept[::-1]
 
 
 def _check(items: list[Any]) -> None:
