@@ -86,7 +86,7 @@ def doubt(
     if "error" not in scores:
         return None
     name = min(("identity", "naive"), key=lambda n: float(scores[n]))
-    gap, spread = float(scores["estimate"]) - float(scores[name]), max(float(scores["error"]), 1e-300)
+    gap, spread = float(scores["estimate"]) - float(scores[name]), max(float(scores["error"]), 1e-150)
     weight, apart, v = mu[:, None], np.nan_to_num(P - baselines[name]), np.nan_to_num(error) ** 2
     gain = float((weight * (apart**2 - 2 * v)).sum())
     noise = max(float((weight**2 * (4 * apart**2 * v + 2 * v**2)).sum()), 1e-300)
