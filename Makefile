@@ -10,7 +10,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
 .PHONY: help run test lint format accept bench scale real paper docs lock clean chaos soak fuzz audit bandit \
-  oldest sbom mutate
+  oldest sbom mutate site package
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -109,6 +109,25 @@ docs: $(READY)  ## write docs/config.md, its JSON Schema and the metadata of the
 	$(BIN)/python -m tools.config_page
 	$(BIN)/python -m tools.flex_template
 
+SITE := .site/bin
+.site/ready: docs/requirements.lock
+	$(PYTHON) -m venv .site
+	$(SITE)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r docs/requirements.lock
+	@touch $@
+
+# Notebooks run with what is in .venv, pages are made by what is in .site.
+site: $(READY) .site/ready  ## run the notebooks and build the documentation into out/site (about two minutes)
+	PYTHONPATH=$(CURDIR):$$($(BIN)/python -c 'import site; print(site.getsitepackages()[0])') \
+	  NO_MKDOCS_2_WARNING=1 $(SITE)/python -m tools.site
+
+package: $(READY) .site/ready  ## build wheel and sdist into dist/, check them, and run the main job from the wheel
+	rm -rf dist build .wheel
+	$(SITE)/python -m build --outdir dist . >/dev/null
+	$(SITE)/python -m twine check --strict dist/*
+	$(PYTHON) -m venv .wheel
+	.wheel/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl "matplotlib>=3.8,<4"
+	cd .wheel && bin/aggmc run ../configs/quickstart.yaml
+
 # The Beam runner of `make conformance`.
 RUNNER ?= fnapi
 .PHONY: conformance flink-up flink-down prism
@@ -136,7 +155,10 @@ lock: $(READY)  ## resolve the dependencies anew, for all supported Pythons
 	  -o pipelines/requirements.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-header \
 	  --no-emit-index-url --no-annotate --upgrade benchmarks/peers.in -o benchmarks/peers.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-header \
+	  --no-emit-index-url --no-annotate --upgrade docs/requirements.in -o docs/requirements.lock
 
 clean:  ## remove the environment and caches
-	rm -rf $(VENV) .oldest $(PEERS) .tools .fuzz build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .oldest $(PEERS) .tools .fuzz .site .wheel dist build *.egg-info .mypy_cache .ruff_cache
+	rm -rf .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -21,8 +21,10 @@ CORE = [
 ]
 GCP = ["apache-beam[gcp]>=2.60,<3"]
 YAML = ["apache-beam[yaml]>=2.60,<3"]
+EXCEL = ["xlsxwriter>=3,<4"]
 REPORT = ["matplotlib>=3.8,<4"]
-TEST = ["hypothesis>=6.100,<7", "pytest>=8,<10", "pytest-xdist>=3.5,<4"]
+TABLES = ["duckdb>=1,<2", "pandas>=2,<4", "xarray>=2024.1"]  # whose tables are read; none is needed
+TEST = ["hypothesis>=6.100,<7", "jsonschema>=4,<5", "pytest>=8,<10", "pytest-xdist>=3.5,<4"]
 LINT = ["import-linter>=2.1,<3", "mypy>=1.10,<3", "ruff>=0.6,<1", "types-PyYAML>=6,<7"]
 BUILD = ["setuptools>=68,<83", "wheel>=0.43,<1"]
 
@@ -33,6 +35,18 @@ setup(
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
+    license_files=["LICENSE"],
+    keywords="markov-chain aggregate-data privacy ecological-inference apache-beam",
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Intended Audience :: Science/Research",
+        "Intended Audience :: Developers",
+        "Operating System :: OS Independent",
+        "Programming Language :: Python :: 3",
+        *(f"Programming Language :: Python :: 3.{minor}" for minor in range(10, 14)),
+        "Topic :: Scientific/Engineering :: Mathematics",
+        "Typing :: Typed",
+    ],
     python_requires=">=3.10",
     packages=find_packages(include=["aggmc_beam", "aggmc_beam.*"]),
     package_data={"aggmc_beam": ["py.typed", "report/page.css", "report/page.js"]},
@@ -44,7 +58,8 @@ setup(
         "image": GCP + REPORT + BUILD,
         "yaml": YAML,
         "report": REPORT,
-        "test": TEST,
-        "dev": GCP + YAML + REPORT + TEST + LINT + BUILD,
+        "excel": EXCEL,
+        "test": TEST + TABLES,
+        "dev": GCP + YAML + REPORT + EXCEL + TEST + TABLES + LINT + BUILD,
     },
 )

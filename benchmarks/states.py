@@ -15,11 +15,11 @@ from collections.abc import Callable
 import numpy as np
 
 import aggmc_beam as am
+from aggmc_beam.blas import one_blas_thread
 from aggmc_beam.estimators.fast import fast
 from aggmc_beam.estimators.gmm import gmm
 from aggmc_beam.estimators.latent import latent
 from aggmc_beam.estimators.quadratic import ColumnQuadratic, nonnegative_qp
-from aggmc_beam.blas import one_blas_thread
 
 NOISE, N = am.Binomial(0.5), 1000
 

@@ -333,3 +333,25 @@ def test_scores_and_checks_of_totals_are_told_in_words():
     assert "Against that: mean of totals" in text
     assert re.search(r"lower is better: \w+ [^ ]+, \w+ [^ ]+, \w+ [^ ]+\.", text)
     assert "Error predicts better" not in text
+
+
+def test_numbers_are_rounded_once():
+    from aggmc_beam.report.collection import sticky
+
+    values = (
+        np.random.default_rng(0).random(20_000).round(5) + np.array([0, 1e-7, -1e-7, 0.00000499])[:, None]
+    )
+    for digits in (2, 3, 4):
+        once = [f"{v:.{digits}f}" for v in values.clip(0, 1).ravel()]
+        twice = [f"{v:.{digits}f}" for v in sticky(values.clip(0, 1)).ravel()]
+        differ = sum(a != b for a, b in zip(once, twice, strict=True))
+        assert differ == 0
+
+
+def test_the_pooled_matrix_of_a_run_can_be_chosen(tmp_path):
+    from aggmc_beam.local import output
+
+    found = simulated(chain=am.Cycle(12))
+    lines = [found.pooled.to_dict(), *(e.to_dict() for e in found)]
+    output.write_report(lines, tmp_path / "x.html", None, None)
+    assert "all times" in seen(lines)

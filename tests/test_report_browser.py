@@ -338,7 +338,7 @@ def test_choosing_a_window_redraws_everything(browser, pages):
     browser.choose("choose-cell", 7)
     shown = f"{estimate['transition_matrix'][0][0]:.4f}"
     assert browser.run("document.querySelector('#matrix td').firstChild.data") == shown
-    shown = f"{round(estimate['transition_matrix'][0][0], 4):.3f}"
+    shown = f"{estimate['transition_matrix'][0][0]:.3f}"
     assert shown == browser.run("document.querySelector('[data-role=n]').textContent")
     assert browser.complaints() == []
 
@@ -382,3 +382,99 @@ def test_printing_gives_light_pages_with_every_detail(browser, pages):
     pdf = browser.call("Page.printToPDF", printBackground=True)["data"]
     assert base64.b64decode(pdf).startswith(b"%PDF")
     assert browser.run("[...document.querySelectorAll('details')].every(d => d.open)")
+
+
+def set_input(browser, control, value):
+    browser.run(f"""(() => {{ const c = document.getElementById({control!r}); c.value = {value!r};
+        c.dispatchEvent(new Event("input")); }})()""")
+
+
+def test_states_are_sorted_and_found_in_maps_and_table(browser, pages):
+    browser.open(pages / "single.html")
+    e = an_estimate()
+    heads = "[...document.querySelectorAll('#matrix tbody th')].map(t => t.textContent)"
+    labels = "[...document.querySelectorAll('svg[data-map=P] [data-role=row]')].map(t => t.textContent)"
+    corner = "document.querySelector('#matrix td').firstChild.data"
+    for how, order in (
+        ("name", sorted(range(4), key=lambda i: STATES[i])),
+        ("share", sorted(range(4), key=lambda i: -e["stationary"][i])),
+        ("stay", sorted(range(4), key=lambda i: -e["transition_matrix"][i][i])),
+        ("given", list(range(4))),
+    ):
+        browser.choose("sort", how)
+        assert browser.run(heads) == browser.run(labels) == [STATES[i] for i in order]
+        assert browser.run(corner) == f"{e['transition_matrix'][order[0]][order[0]]:.4f}"
+    browser.choose("sort", "alike")
+    assert sorted(browser.run(labels)) == sorted(STATES)
+    set_input(browser, "find", "WOR")
+    assert (
+        browser.run("[...document.querySelectorAll('#matrix tbody tr')].map(r => r.hidden)").count(False) == 1
+    )
+    assert browser.run("document.querySelectorAll('svg[data-map=P] .found').length") == 2
+    set_input(browser, "find", "")
+    assert browser.run("document.querySelectorAll('.found').length") == 0
+    assert browser.complaints() == []
+
+
+def test_people_per_step_are_shown_beside_probabilities(browser, pages):
+    browser.open(pages / "single.html")
+    e = an_estimate()
+    people = 1000 * e["stationary"][0] * e["transition_matrix"][0][0]
+    assert "people per step" in browser.hover('svg[data-map="P"]', 0.1, 0.1)
+    browser.choose("show", "people")
+    shown = browser.run("document.querySelector('svg[data-map=P] [data-role=n]').textContent")
+    assert abs(float(shown) - people) < 0.01 * people
+    browser.choose("show", "P")
+    shown = browser.run("document.querySelector('svg[data-map=P] [data-role=n]').textContent")
+    assert shown == f"{e['transition_matrix'][0][0]:.3f}"
+
+
+def test_a_slider_moves_over_the_cells_and_play_goes_on_by_itself(browser, pages):
+    browser.open(pages / "windows.html")
+    set_input(browser, "slide", "5")
+    assert browser.run("document.getElementById('choose-cell').value") == "5"
+    browser.run("document.getElementById('play').click()")
+    time.sleep(1.2)
+    assert browser.run("Number(document.getElementById('slide').value)") > 5
+    browser.run("document.getElementById('play').click()")
+    assert browser.complaints() == []
+
+
+def test_every_group_has_a_line_with_its_interval(browser, pages):
+    browser.open(pages / "groups.html")
+    assert browser.run("document.querySelectorAll('#groups g').length") == 4
+    assert browser.run("document.querySelectorAll('#groups g path').length") == 4
+    browser.run("document.querySelectorAll('#groups g')[2].dispatchEvent(new Event('click'))")
+    assert browser.run("document.getElementById('choose-group').value") == "2"
+
+
+def test_tables_and_figures_are_downloaded(browser, pages):
+    browser.open(pages / "windows.html")
+    browser.run(
+        """(() => { window.saved = []; URL.createObjectURL = (b) => { saved.push(b); return "#"; }; })()"""
+    )
+    browser.run("document.querySelectorAll('button[data-csv], button[data-svg]').forEach(b => b.click())")
+    texts = browser.run("Promise.all(saved.map(b => b.text()))")
+    e = an_estimate(seed=0)
+    first = texts[0].splitlines()
+    assert first[0] == "from,to,probability,lower,upper"
+    assert abs(float(first[1].split(",")[2]) - e["transition_matrix"][0][0]) < 1e-4
+    assert len(first) == 17
+    assert sum(t.startswith("<svg") and "http://www.w3.org/2000/svg" in t for t in texts) == 2
+    assert not any("class=" in t for t in texts if t.startswith("<svg"))
+    assert sum(t.startswith("window,from,to,") or t.startswith("cell,from,to,") for t in texts) == 1
+
+
+def test_a_report_of_many_groups_and_states_stays_small_and_lists_them_all(browser, tmp_path):
+    names = [f"zone {k}" for k in range(50)]
+    many = [
+        an_estimate(states=names, seed=k, cell=k, group={"g": f"group {g}"})
+        for g in range(300)
+        for k in range(2)
+    ]
+    write_report(many, tmp_path / "many.html")
+    assert (tmp_path / "many.html").stat().st_size < 2_500_000
+    browser.open(tmp_path / "many.html")
+    assert browser.run("document.querySelectorAll('#all tbody tr').length") == 600
+    groups = browser.run("document.getElementById('choose-group').options.length")
+    assert browser.run("JSON.parse(document.getElementById('data').textContent).items.length") == 2 * groups

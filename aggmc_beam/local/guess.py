@@ -19,21 +19,8 @@ from aggmc_beam.times import instant, microseconds
 ROWS = 20_000
 #: More values than this of a column are no states or groups.
 MOST = 300
-TIMES = (
-    "time",
-    "timestamp",
-    "datetime",
-    "date",
-    "step",
-    "hour",
-    "t",
-    "ds",
-    "period",
-    "week",
-    "month",
-    "year",
-    "day",
-)
+TIMES = ("time", "timestamp", "datetime", "date", "step", "hour", "t", "ds", "period", "minute", "week", "month",
+         "quarter", "year", "day", "wave", "round", "term")  # fmt: skip
 RUNS = ("realization", "run", "series", "unit", "id", "site", "area", "district", "tract", "station", "panel", "day",
         "date", "region", "group")  # fmt: skip
 STATES = ("state", "category", "class", "status", "party", "zone", "place", "kind", "name")

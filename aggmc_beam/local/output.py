@@ -15,7 +15,7 @@ from aggmc_beam.local.staging import RUN as RUN
 from aggmc_beam.local.staging import Staging, order
 from aggmc_beam.local.unchanged import check_resumed
 from aggmc_beam.progress import ProgressHook, no_progress
-from aggmc_beam.result import Estimate
+from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.sums.run_file import FILE_NAME
 from aggmc_beam.tables import table_files
 from aggmc_beam.text import redacted
@@ -57,12 +57,18 @@ def write(
             (aside / f"{name}.{format}").write_bytes(data)
         if config.output.report:
             progress("writing the report", 0, None)
-            write_report(lines, aside / REPORT, dict(plain), result.ledger)
+            write_report([*_pooled(result), *lines], aside / REPORT, dict(plain), result.ledger)
         about = {"config": plain, "ledger": result.ledger, "files": _checksums(aside)}
         (aside / RUN).write_text(json.dumps(about, indent=1, default=str) + "\n", encoding="utf-8")
         written = [path.name for path in sorted(aside.iterdir(), key=order)]
         check_resumed(result.resumed)
     return [directory / name for name in written]
+
+
+def _pooled(result: Finished) -> list[dict[str, Any]]:
+    """The one matrix that fits all cells of a group, where there is one, for the report."""
+    found = getattr(result, "results", {}).values()
+    return [r.pooled.to_dict() for r in found if isinstance(r, Estimates) and r.pooled is not None]
 
 
 def _checksums(directory: Path) -> dict[str, str]:

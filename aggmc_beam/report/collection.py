@@ -15,8 +15,8 @@ from aggmc_beam.report.outline import plain
 #: About how many bytes of numbers a page may hold; more estimates than that are thinned evenly.
 BUDGET = 1_500_000
 
-#: Decimals of what is shown, the same in the drawings and in the numbers that the script has.
-DIGITS = 4
+#: Decimals of the numbers that drawings and the script have, see `sticky`; fewer are shown.
+DIGITS = 5
 
 #: Names of the ways in which estimates may follow one another.
 ALONG = ("cell", "refresh", "group")
@@ -162,9 +162,50 @@ def _item(e: Mapping[str, Any], states: tuple[str, ...], group: int, cell: int, 
 
 def _array(value: Any) -> np.ndarray:
     try:
-        return np.round(np.array(value, np.float64), DIGITS)
+        return sticky(np.array(value, np.float64))
     except (TypeError, ValueError):
         return np.array(np.nan)
+
+
+def line_of(e: Mapping[str, Any]) -> tuple[str, ...]:
+    """Group, cell, pairs, population, the likeliest move between two states, and how many warnings."""
+    names, P = [str(s) for s in e["states"]], np.array(_array(e["transition_matrix"]))
+    move = ""
+    if P.shape == (len(names),) * 2:
+        np.fill_diagonal(P, np.nan)
+        if np.isfinite(P).any():
+            i, j = divmod(int(np.nanargmax(P)), len(P))
+            move = f"{names[i]} → {names[j]} {P[i, j]:.3f}"
+    counts = e.get("counts")
+    pairs = counts.get("pairs") if isinstance(counts, Mapping) else None
+    start, name = _cell_key(e)
+    where = "all times" if start is None else name
+    return (
+        _group_label(e),
+        where,
+        plain(pairs),
+        plain(e.get("population")),
+        move,
+        str(len(e.get("warnings") or [])),
+    )
+
+
+def sticky(values: np.ndarray) -> np.ndarray:
+    """Values to `DIGITS` decimals such that what is rounded further is what the whole value would be rounded to.
+
+    What is cut off leaves a trace: a last digit of 0 or 5, where rounding could turn, becomes 1 or 6.
+
+    >>> values = np.array([0.12345, 0.1234999, 0.5, 0.12350001])
+    >>> [f"{v:.3f}" for v in sticky(values)] == [f"{v:.3f}" for v in values]
+    True
+    """
+    unit = 10.0**DIGITS
+    with np.errstate(invalid="ignore"):
+        scaled = np.abs(values) * unit
+        whole = np.floor(scaled * (1 + 4e-16))
+        inexact = np.abs(scaled - whole) > 1e-9 * np.maximum(scaled, 1.0)
+        whole += inexact & (whole % 5 == 0)
+    return np.asarray(np.copysign(whole / unit, values))
 
 
 def _group_label(e: Mapping[str, Any]) -> str:
@@ -203,6 +244,15 @@ def _within_budget(estimates: Sequence[Mapping[str, Any]], S: int) -> list[Mappi
             if key not in newest or (newest[key].get("refresh") or 0) <= (e.get("refresh") or 0):
                 newest[key] = e
         chosen = list(newest.values())
-    if len(chosen) > room:
-        chosen = [chosen[int(k)] for k in np.linspace(0, len(chosen) - 1, room).round()]
-    return chosen
+    return chosen if len(chosen) <= room else _whole_groups(chosen, room)
+
+
+def _whole_groups(estimates: Sequence[Mapping[str, Any]], room: int) -> list[Mapping[str, Any]]:
+    """About `room` of them: all cells of as many groups as fit, evenly chosen, or else of the first group."""
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for e in estimates:
+        groups.setdefault(_group_label(e), []).append(e)
+    names, largest = list(groups), max(map(len, groups.values()))
+    kept = [names[int(k)] for k in np.linspace(0, len(names) - 1, max(room // largest, 1)).round()]
+    chosen = [e for name in dict.fromkeys(kept) for e in groups[name]]
+    return [chosen[int(k)] for k in np.linspace(0, len(chosen) - 1, min(room, len(chosen))).round()]

@@ -81,9 +81,9 @@ def heat_map(
         ax.set_ylim(S, 0)
         step = max(1, int(np.ceil((font + 1.5) / cell)))
         for i in range(0, S, step):
-            _text(ax, -6 / cell, i + step / 2 if step == 1 else i + 0.5, names[i], font, ha="right")
+            _text(ax, -6 / cell, i + 0.5, names[i], font, ha="right", gid=f"role:row:{i}")
             place = {"va": "bottom", "rotation": 90 if upright else 0}
-            _text(ax, i + 0.5, -6 / cell, names[i], font, **place)
+            _text(ax, i + 0.5, -6 / cell, names[i], font, gid=f"role:column:{i}", **place)
         _cells(ax, P)
         digits = 0
         if cell >= NUMBER:

@@ -8,7 +8,7 @@ from typing import Any
 
 # Characters that neither XML nor a UTF-8 file can hold: controls, lone surrogates, non-characters.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
-_VOID = {"meta", "br", "link", "col"}
+_VOID = {"meta", "br", "link", "col", "input"}
 
 
 class Markup(str):

@@ -13,6 +13,8 @@
   let item = data.items[Number(document.body.dataset.first)];
   let along = el("along") ? el("along").value : null;
 
+  // Where states stand in the maps and the table, and whether people per step are shown.
+  let order = [...Array(S).keys()], people = false;
   const num = (v) => (v === null || v === undefined ? null : v / data.unit);
   const fixed = (v, digits) => (v === null ? "?" : v.toFixed(digits));
   const depth = (v) => (S <= data.many ? v : Math.sqrt(v));
@@ -28,6 +30,13 @@
     if (rows === null) return i === j ? 1 : 0;
     return num(rows[rows.length === S && S > 1 ? j : i * S + j]);
   };
+  // What a cell shows: a probability, or how many people make that move in a step of the long run.
+  const weight = (i) => (item.N || 1) * (num(item.pi[i]) || 0);
+  const shownAs = (name, i, j) => {
+    const v = entry(name, i, j);
+    return v === null || !people ? v : v * weight(i);
+  };
+  const compact = (v) => (v >= 9999.5 ? `${(v / 1000).toFixed(v >= 99950 ? 0 : 1)}k` : Number(v.toPrecision(3)).toString());
   function add(parent, name, text, kind) {
     const node = document.createElement(name);
     node.textContent = text;
@@ -57,11 +66,11 @@
     const b = box(svg);
     return { u: (p.x - b.x) / b.width, v: (p.y - b.y) / b.height };
   }
-  function describe(svg, i, j, x, y) {
-    const b = box(svg), w = b.width / S, h = b.height / S;
+  function describe(svg, row, column, x, y) {
+    const b = box(svg), w = b.width / S, h = b.height / S, i = order[row], j = order[column];
     document.querySelectorAll(".cursor").forEach((c) => c.remove());
     const mark = document.createElementNS(NS, "rect");
-    Object.entries({ x: b.x + j * w, y: b.y + i * h, width: w, height: h, class: "cursor" })
+    Object.entries({ x: b.x + column * w, y: b.y + row * h, width: w, height: h, class: "cursor" })
       .forEach(([k, v]) => mark.setAttribute(k, v));
     svg.append(mark);
     showTip(x, y, (t) => {
@@ -69,6 +78,7 @@
       const name = svg.dataset.map, value = entry(name, i, j);
       const lo = num(item.lo[i * S + j]), hi = num(item.hi[i * S + j]);
       add(t, "div", percent(value), "value");
+      if (item.N && value !== null) add(t, "div", `${compact(value * weight(i))} people per step`);
       if (name === "P")
         add(t, "div", lo === null || hi === null ? "no interval" : `interval ${percent(lo)} to ${percent(hi)}`);
       else add(t, "div", `${name}; the estimate is ${percent(entry("P", i, j))}`);
@@ -88,12 +98,12 @@
     svg.addEventListener("pointermove", over);
     svg.addEventListener("pointerdown", over);
     svg.addEventListener("pointerleave", (event) => { if (event.pointerType === "mouse") hide(); });
-    svg.addEventListener("click", () => { if (!tip.hidden) choose(at[0], at[1]); });
+    svg.addEventListener("click", () => { if (!tip.hidden) choose(order[at[0]], order[at[1]]); });
     svg.addEventListener("blur", hide);
     svg.addEventListener("keydown", (event) => {
       const move = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
       if (event.key === "Escape") hide();
-      if (event.key === "Enter") choose(at[0], at[1]);
+      if (event.key === "Enter") choose(order[at[0]], order[at[1]]);
       if (!move) return;
       event.preventDefault();
       at = at.map((k, d) => Math.min(S - 1, Math.max(0, k + move[d])));
@@ -213,16 +223,22 @@
     el("from").value = i;
     el("to").value = j;
     drawSeries(panels[0]);
+    drawGroups();
   }
 
   // The chosen estimate into every drawing and table.
   function drawMap(svg) {
     const name = svg.dataset.map, b = box(svg), w = b.width / S, gap = S <= data.many ? 0.025 : 0;
     const shades = new Map();
+    let most = 1e-300;
+    if (people)
+      for (let i = 0; i < S; i++)
+        for (let j = 0; j < S; j++) if (i !== j) most = Math.max(most, shownAs(name, i, j) || 0);
+    const dark = (v) => (people ? Math.sqrt(Math.min(1, Math.max(0, v / most))) : depth(Math.min(1, Math.max(0, v))));
     for (let i = 0; i < S; i++)
       for (let j = 0; j < S; j++) {
-        const v = entry(name, i, j);
-        const shade = v === null ? -1 : Math.round(depth(Math.min(1, Math.max(0, v))) * data.shades);
+        const v = shownAs(name, order[i], order[j]);
+        const shade = v === null ? -1 : Math.round(dark(v) * data.shades);
         if (shade === 0) continue;
         const x = b.x + (j + gap) * w, y = b.y + (i + gap) * w, side = w * (1 - 2 * gap);
         const cell = `M${x.toFixed(2)} ${y.toFixed(2)}h${side.toFixed(2)}v${side.toFixed(2)}h${-side.toFixed(2)}z`;
@@ -236,14 +252,20 @@
       return path;
     }));
     const write = (role, text) => all(svg, role).forEach((t) => {
-      const [i, j] = t.dataset.at.split(" ").map(Number), v = entry(name, i, j);
+      const [i, j] = t.dataset.at.split(" ").map((k) => order[Number(k)]), v = shownAs(name, i, j);
       t.textContent = text(i, j, v);
-      t.setAttribute("class", v !== null && depth(v) > data.dark ? "f-deep" : "f-pale");
+      t.setAttribute("class", v !== null && dark(v) > data.dark ? "f-deep" : "f-pale");
     });
-    write("n", (i, j, v) => fixed(v, Number(svg.dataset.digits)));
+    write("n", (i, j, v) => (people && v !== null ? compact(v) : fixed(v, Number(svg.dataset.digits))));
+    for (const role of ["row", "column"])
+      all(svg, role).forEach((t) => {
+        const text = data.states[order[Number(t.dataset.at)]].trim().replace(/\s+/g, " ") || "(blank)";
+        t.textContent = clip(text, name === "P" ? 14 : 10);
+      });
     write("i", (i, j) => {
       const lo = num(item.lo[i * S + j]), hi = num(item.hi[i * S + j]);
-      return lo === null || hi === null ? "" : `${fixed(lo, 2)} – ${fixed(hi, 2)}`;
+      if (lo === null || hi === null) return "";
+      return people ? `${compact(lo * weight(i))} – ${compact(hi * weight(i))}` : `${fixed(lo, 2)} – ${fixed(hi, 2)}`;
     });
   }
   function drawBars() {
@@ -256,11 +278,16 @@
       : `M${b.x + b.width * v / most} ${b.y + h * (i + 0.05)}v${h * 0.9}`)).join("")));
   }
   function fillTable() {
-    [...el("matrix").tBodies[0].rows].forEach((row, i) => {
-      for (let j = 0; j < S; j++) {
+    const head = el("matrix").tHead.rows[0].cells;
+    [...el("matrix").tBodies[0].rows].forEach((row, place) => {
+      const i = order[place];
+      row.cells[0].textContent = data.states[i];
+      head[place + 1].textContent = data.states[i];
+      for (let k = 0; k < S; k++) {
+        const j = order[k];
         const v = entry("P", i, j), lo = num(item.lo[i * S + j]), hi = num(item.hi[i * S + j]);
-        row.cells[j + 1].firstChild.data = v === null ? "unknown" : v.toFixed(4);
-        row.cells[j + 1].lastChild.textContent =
+        row.cells[k + 1].firstChild.data = v === null ? "unknown" : v.toFixed(4);
+        row.cells[k + 1].lastChild.textContent =
           lo === null || hi === null ? "" : `${lo.toFixed(4)} to ${hi.toFixed(4)}`;
       }
     });
@@ -291,9 +318,145 @@
     maps.forEach(drawMap);
     panels.forEach(drawSeries);
     if (bars) drawBars();
+    drawGroups();
     fillTable();
     fillTexts();
+    if (el("slide")) el("slide").value = item.c;
+    search();
   }
+
+  // All groups below each other, each with its interval.
+  function drawGroups() {
+    const home = el("groups");
+    if (!home) return;
+    const newest = new Map();
+    data.items.forEach((x) => {
+      if (x.c === item.c && !(newest.has(x.g) && newest.get(x.g).r > x.r)) newest.set(x.g, x);
+    });
+    const list = [...newest.values()].sort((a, b) => a.g - b.g);
+    const [i, j] = (panels.length ? panels[0].dataset.series : "0 0").split(" ").map(Number), k = i * S + j;
+    const known = list.flatMap((x) => [num(x.P[k]), num(x.lo[k]), num(x.hi[k])]).filter((v) => v !== null);
+    const [start, step] = known.length ? roundRange(Math.min(...known), Math.max(...known)) : [0, 0.25];
+    const left = 190, width = 400, high = 20, X = (v) => left + width * (v - start) / (STEPS * step);
+    const svg = document.createElementNS(NS, "svg");
+    svg.setAttribute("viewBox", `0 0 640 ${list.length * high + 30}`);
+    svg.setAttribute("role", "img");
+    svg.setAttribute("aria-label", `${data.states[i]} → ${data.states[j]} in every group`);
+    const put = (parent, name, attributes, text) => {
+      const node = document.createElementNS(NS, name);
+      Object.entries(attributes).forEach(([a, v]) => node.setAttribute(a, v));
+      if (text !== undefined) node.textContent = text;
+      parent.append(node);
+      return node;
+    };
+    for (let n = 0; n <= STEPS; n++) {
+      const x = X(start + n * step);
+      put(svg, "path", { d: `M${x} 22V${list.length * high + 24}`, class: "s-line", "stroke-width": 1 });
+      put(svg, "text", { x, y: 14, class: "f-soft", "font-size": 12, "text-anchor": "middle" },
+        String(Number((start + n * step).toPrecision(4))));
+    }
+    list.forEach((x, row) => {
+      const y = 34 + row * high, v = num(x.P[k]), lo = num(x.lo[k]), hi = num(x.hi[k]);
+      const g = put(svg, "g", {});
+      put(g, "title", {}, `${data.groups[x.g]}: ${percent(v)}` +
+        (lo === null || hi === null ? "" : `, ${percent(lo)} to ${percent(hi)}`));
+      put(g, "text", { x: left - 10, y: y + 4, class: "f-ink", "font-size": 12, "text-anchor": "end" },
+        clip(data.groups[x.g], 28));
+      if (lo !== null && hi !== null)
+        put(g, "path", { d: `M${X(lo)} ${y}H${X(hi)}`, class: "s-accent", "stroke-width": 2 });
+      if (v !== null) put(g, "circle", { cx: X(v), cy: y, r: 4, class: x === item ? "f-ink" : "f-accent" });
+      g.addEventListener("click", () => { item = x; if (pick.g) pick.g.value = x.g; update(); });
+    });
+    home.replaceChildren(svg);
+    el("groups-title").textContent = `Groups side by side: ${data.states[i]} → ${data.states[j]}`;
+  }
+
+  // The order of the states.
+  function sortStates(how) {
+    const by = (value) => [...Array(S).keys()].sort((a, b) => (value(b) - value(a)) || a - b);
+    const stay = (i) => num(item.P[i * S + i]);
+    if (how === "share") order = by((i) => item.pi[i]);
+    else if (how === "stay") order = by((i) => (stay(i) === null ? -1 : stay(i)));
+    else if (how === "name") order = [...Array(S).keys()].sort((a, b) => data.states[a].localeCompare(data.states[b]));
+    else if (how === "alike") {
+      // Begin with the largest state; next to each comes the one that exchanges most with it.
+      const flow = (i, j) => weight(i) * (entry("P", i, j) || 0) + weight(j) * (entry("P", j, i) || 0);
+      const left = new Set(by((i) => item.pi[i]));
+      order = [];
+      for (let last = [...left][0]; last !== undefined;) {
+        order.push(last);
+        left.delete(last);
+        let next, most = -1;
+        left.forEach((j) => { const f = flow(last, j); if (f > most) { most = f; next = j; } });
+        last = next;
+      }
+    } else order = [...Array(S).keys()];
+  }
+
+  // Rows and columns of the states that are looked for.
+  function search() {
+    const wanted = el("find") ? el("find").value.trim().toLowerCase() : "";
+    document.querySelectorAll(".found").forEach((c) => c.remove());
+    const hit = (i) => wanted !== "" && data.states[i].toLowerCase().includes(wanted);
+    [...el("matrix").tBodies[0].rows].forEach((row, k) => { row.hidden = wanted !== "" && !hit(order[k]); });
+    maps.forEach((svg) => {
+      const b = box(svg), w = b.width / S, h = b.height / S;
+      order.forEach((i, k) => {
+        if (!hit(i)) return;
+        for (const a of [{ x: b.x, y: b.y + k * h, width: b.width, height: h },
+          { x: b.x + k * w, y: b.y, width: w, height: b.height }]) {
+          const mark = document.createElementNS(NS, "rect");
+          Object.entries({ ...a, class: "found" }).forEach(([name, v]) => mark.setAttribute(name, v));
+          svg.append(mark);
+        }
+      });
+    });
+  }
+
+  // Files of what is shown.
+  function save(name, type, text) {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([text], { type }));
+    link.download = name;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  }
+  const quoted = (v) => {
+    const text = v === null || v === undefined ? "" : String(v);
+    const safe = typeof v === "string" && /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
+    return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+  };
+  const csv = (rows) => rows.map((row) => row.map(quoted).join(",") + "\n").join("");
+  const tables = {
+    matrix: () => [["from", "to", "probability", "lower", "upper"], ...order.flatMap((i) => order.map((j) => {
+      const k = i * S + j;
+      return [data.states[i], data.states[j], num(item.P[k]), num(item.lo[k]), num(item.hi[k])];
+    }))],
+    series: () => {
+      const [i, j] = panels[0].dataset.series.split(" ").map(Number), k = i * S + j;
+      const head = [along, "from", "to", "probability", "lower", "upper"];
+      return [head, ...members().map((x) =>
+        [placeName(x), data.states[i], data.states[j], num(x.P[k]), num(x.lo[k]), num(x.hi[k])])];
+    },
+    all: () => [...el("all").rows].map((row) => [...row.cells].map((c) => c.textContent)),
+  };
+  function styled(svg) {
+    // The colours of the page as they are now, so that the picture stands by itself.
+    const copy = svg.cloneNode(true), from = [svg, ...svg.querySelectorAll("*")];
+    [copy, ...copy.querySelectorAll("*")].forEach((node, k) => {
+      const style = getComputedStyle(from[k]);
+      if (node.getAttribute("class"))
+        for (const name of ["fill", "stroke"]) node.setAttribute(name, style[name]);
+      node.removeAttribute("class");
+    });
+    copy.setAttribute("xmlns", NS);
+    copy.setAttribute("font-family", "sans-serif");
+    return new XMLSerializer().serializeToString(copy);
+  }
+  document.querySelectorAll("button[data-csv]").forEach((b) => b.addEventListener("click", () =>
+    save(`${b.dataset.csv}.csv`, "text/csv", csv(tables[b.dataset.csv]()))));
+  document.querySelectorAll("button[data-svg]").forEach((b) => b.addEventListener("click", () =>
+    save("figure.svg", "image/svg+xml", styled(document.querySelector(b.dataset.svg)))));
   const pick = { g: el("choose-group"), c: el("choose-cell"), r: el("choose-refresh") };
   function select(changed) {
     // The nearest estimate there is: what was just changed counts most, then the rest.
@@ -316,6 +479,26 @@
       panels.forEach(drawSeries);
     });
   }
+  el("sort").addEventListener("change", (event) => { sortStates(event.target.value); update(); });
+  el("show").addEventListener("change", (event) => { people = event.target.value === "people"; update(); });
+  el("find").addEventListener("input", search);
+  if (el("slide")) {
+    // The cells of the group and refresh that are shown, one after another.
+    let playing = null;
+    const cell = (c) => {
+      if (pick.c) pick.c.value = c;
+      select("c");
+    };
+    const stop = () => { clearInterval(playing); playing = null; el("play").textContent = "▶ play"; };
+    el("slide").addEventListener("input", (event) => { stop(); cell(Number(event.target.value)); });
+    el("play").addEventListener("click", () => {
+      if (playing !== null) return stop();
+      el("play").textContent = "■ stop";
+      const places = [...new Set(data.items.filter((x) => x.g === item.g).map((x) => x.c))].sort((a, b) => a - b);
+      playing = setInterval(() => cell(places[(places.indexOf(item.c) + 1) % places.length]), 900);
+    });
+  }
+  drawGroups();
   document.querySelectorAll(".controls").forEach((nav) => { nav.hidden = false; });
   addEventListener("scroll", hide, { passive: true });
   addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((d) => { d.open = true; }));

@@ -15,7 +15,7 @@ import numpy as np
 from aggmc_beam.durable import write_atomically
 from aggmc_beam.ledger import Ledger
 from aggmc_beam.report import figures
-from aggmc_beam.report.collection import Collection, Item, collect
+from aggmc_beam.report.collection import Collection, Item, collect, line_of
 from aggmc_beam.report.markup import Markup, clean, join, tag
 from aggmc_beam.report.outline import outline, plain, rows
 from aggmc_beam.report.payload import payload
@@ -24,6 +24,8 @@ from aggmc_beam.report.svg import need_matplotlib
 from aggmc_beam.report.uses import uses
 from aggmc_beam.report.words import Finding, findings, in_short
 
+#: Estimates that are listed, each in a line.
+LINES = 10_000
 _TONES = {"act": "▲ act", "look": "● look", "fine": "✓ fine"}
 _ALONG = {"cell": "over {word}s", "refresh": "over refreshes", "group": "over groups"}
 _COUNTS = {
@@ -77,9 +79,11 @@ def render(
             tag("ul", *(tag("li", s) for s in sentences), class_="short", id="short"),
             _matrices(shown),
             _series(shown),
+            _groups(shown),
             tag("div", _stationary(shown), _used(counts[shown.first], shown), class_="pair"),
             *uses(estimates),
             _findings(found),
+            _all(estimates, shown),
         ]
     else:
         body.append(tag("p", "No estimate could be made; see what was read below.", class_="empty"))
@@ -130,8 +134,8 @@ def _subtitle(shown: Collection) -> Markup:
     if len(shown.items) < shown.total:
         note = tag(
             "p",
-            f"This page shows {len(shown.items):,} of {shown.total:,} estimates, evenly chosen, to stay "
-            "small; estimates.jsonl has them all.",
+            f"This page shows {len(shown.items):,} of {shown.total:,} estimates with their matrices, whole groups "
+            "evenly chosen, to stay small; all have a line below, and estimates.jsonl has them all.",
             class_="note",
         )
     return join([tag("p", text), note])
@@ -176,7 +180,31 @@ def _controls(shown: Collection) -> Any:
             for k, (text, value) in enumerate(zip(options, values, strict=True))
         ]
         made.append(tag("label", label, " ", tag("select", *listed, id=f"choose-{name}")))
+    if len(shown.cells) > 1:
+        slide = tag("input", type="range", id="slide", min=0, max=len(shown.cells) - 1, value=first.cell,
+                    aria_label=f"{shown.word} by slider")  # fmt: skip
+        made.append(tag("span", slide, tag("button", "▶ play", type="button", id="play"), class_="slider"))
     return tag("nav", *made, class_="controls", hidden=True, aria_label="Estimate shown") if made else ""
+
+
+def _tools() -> Markup:
+    """How the matrix is shown; needs the script."""
+    sorts = {"given": "as given", "share": "by share", "stay": "by staying", "name": "by name"}
+    sorts["alike"] = "neighbours that exchange most"
+    shows = {"P": "probabilities", "people": "people per step"}
+    order = tag("select", *(tag("option", text, value=v) for v, text in sorts.items()), id="sort")
+    unit = tag("select", *(tag("option", text, value=v) for v, text in shows.items()), id="show")
+    find = tag("input", type="search", id="find", placeholder="a state", autocomplete="off")
+    return tag(
+        "div",
+        tag("label", "Show ", unit),
+        tag("label", "States ", order),
+        tag("label", "Find ", find),
+        tag("button", "Download CSV", type="button", data_csv="matrix"),
+        tag("button", "Download SVG", type="button", data_svg="svg[data-map=P]"),
+        class_="controls inner",
+        hidden=True,
+    )
 
 
 def _matrices(shown: Collection) -> Markup:
@@ -203,6 +231,7 @@ def _matrices(shown: Collection) -> Markup:
         "section",
         tag("h2", "Transition matrix"),
         tag("p", hint, class_="hint"),
+        _tools(),
         tag("div", first, tag("div", *others, class_="others"), class_="maps"),
         _table(x, states),
     )
@@ -248,6 +277,8 @@ def _series(shown: Collection) -> Any:
         tag("label", "Draw ", tag("select", *names, id="from", aria_label="from state")),
         tag("label", " → ", tag("select", *names, id="to", aria_label="to state")),
         tag("label", " ", tag("select", *options, id="along", aria_label="over what")),
+        tag("button", "Download CSV", type="button", data_csv="series"),
+        tag("button", "Download SVG", type="button", data_svg="#series svg"),
         class_="controls inner",
         hidden=True,
     )
@@ -257,6 +288,53 @@ def _series(shown: Collection) -> Any:
         tag("p", "The entries that change most for their standard errors, with intervals.", class_="hint"),
         controls,
         tag("div", *panels, class_="panels", id="series"),
+    )
+
+
+def _groups(shown: Collection) -> Any:
+    """The groups below each other; drawn by the script, for any number of them."""
+    if len(shown.groups) < 2:
+        return ""
+    hint = "The first entry above in every group, with its interval; a click shows that group."
+    button = tag("button", "Download SVG", type="button", data_svg="#groups svg")
+    return tag(
+        "section",
+        tag("h2", "Groups side by side", id="groups-title"),
+        tag("p", hint, class_="hint"),
+        tag("div", button, class_="controls inner", hidden=True),
+        tag("div", id="groups", class_="scroll", tabindex="0"),
+    )
+
+
+def _all(estimates: Sequence[Mapping[str, Any]], shown: Collection) -> Any:
+    """A line for each estimate that was given, also where its matrix is not in the page."""
+    if len(estimates) < 2:
+        return ""
+    names = ("group", shown.word, "pairs", "population", "largest move", "warnings")
+    body = [tag("tr", *(tag("td", v, class_="number" if k in (2, 3, 5) else None) for k, v in enumerate(line_of(e))))
+            for e in estimates[:LINES]]  # fmt: skip
+    button = tag("button", "Download CSV", type="button", data_csv="all")
+    more = f" The first {LINES:,} are listed." if len(estimates) > LINES else ""
+    return tag(
+        "section",
+        tag("h2", "All estimates"),
+        tag("p", f"{len(estimates):,} estimates.{more}", class_="hint"),
+        tag("div", button, class_="controls inner", hidden=True),
+        tag(
+            "details",
+            tag("summary", "A line for each"),
+            tag(
+                "div",
+                tag(
+                    "table",
+                    tag("thead", tag("tr", *(tag("th", n, scope="col") for n in names))),
+                    tag("tbody", *body),
+                    id="all",
+                ),
+                class_="scroll",
+                tabindex="0",
+            ),
+        ),
     )
 
 

@@ -45,6 +45,7 @@ def payload(
                 "c": x.cell,
                 "r": x.refresh,
                 "t": x.position,
+                "N": _size(x.source.get("population")),
                 "P": _whole(x.P),
                 "lo": _whole(x.lower),
                 "hi": _whole(x.upper),
@@ -82,6 +83,11 @@ def embed(data: Any) -> Markup:
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
     return Markup(text)
+
+
+def _size(population: Any) -> float | None:
+    known = isinstance(population, int | float) and np.isfinite(population) and population > 0
+    return float(f"{population:.6g}") if known else None
 
 
 def _five(f: Finding) -> tuple[str, ...]:
