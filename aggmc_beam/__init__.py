@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from aggmc_beam.fit.hypotheses import equality, stationarity, zero_order
     from aggmc_beam.noise import (
         Binomial,
+        Clipped,
         Detection,
         DiscreteGaussian,
         DiscreteLaplace,
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
         Panel,
         PerStep,
         Poisson,
+        Rounded,
+        Suppressed,
     )
     from aggmc_beam.result import Estimate, Estimates
     from aggmc_beam.simulation import simulate
@@ -45,6 +48,7 @@ __all__ = [
     "Alarms",
     "Binomial",
     "Change",
+    "Clipped",
     "Constraints",
     "CrossTable",
     "Cycle",
@@ -67,7 +71,9 @@ __all__ = [
     "Parametric",
     "PerStep",
     "Poisson",
+    "Rounded",
     "Sums",
+    "Suppressed",
     "Window",
     "alarms",
     "change",

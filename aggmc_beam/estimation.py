@@ -22,10 +22,11 @@ from aggmc_beam.fit.observations import (
     check_states,
 )
 from aggmc_beam.fit.outside import add_outside
+from aggmc_beam.fit.published import as_published
 from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.sums import run_file
 from aggmc_beam.sums.records import Records
-from aggmc_beam.sums.state import AggregationState, SumSpec
+from aggmc_beam.sums.state import REFUSED, AggregationState, SumSpec, gaps_of
 from aggmc_beam.sums.sums import Sums
 
 #: Endings of files that hold records.
@@ -45,6 +46,7 @@ def estimate(
     constraints: Constraints | None = None,
     open_population: bool = False,
     outside: str | None = None,
+    missing: str = "reject",
     **table: Any,
 ) -> Any:
     """Estimate how individuals move between states from counts of individuals in each state.
@@ -65,6 +67,8 @@ def estimate(
     constraints: what is known of the matrix beforehand, see `Constraints`.
     open_population: individuals enter and leave, so that totals vary. outside: the name of one more
         state that holds them, counted as the population less all counts.
+    missing: "reject", or "pairwise" if single entries are missing at random (NaN): then a record is used for the
+        pairs of states that it has. Entries that `Suppressed(shown="missing")` noise left out need neither.
 
     >>> import aggmc_beam as am
     >>> P = [[0.9, 0.1], [0.3, 0.7]]
@@ -94,7 +98,7 @@ def estimate(
     if outside is None and _is_table(data):
         from aggmc_beam.local.table import estimate_table
 
-        return estimate_table(data, states, population, settings, replicates, **table)
+        return estimate_table(data, states, population, settings, replicates, missing=missing, **table)
     if table:
         raise InputError(f"{next(iter(table))!r} is for tables and files of records, which the data are not")
     if isinstance(data, str | os.PathLike):
@@ -105,8 +109,12 @@ def estimate(
         if not isinstance(population, str):
             population = float(check_populations(population, 1)[0])
         names = check_states(states, data.states)
-        return estimate_sums(data, replace(settings, population=population, states=names))
-    counts = check_counts(data)
+        data, noise = as_published(data, noise, False, population)
+        return estimate_sums(data, replace(settings, noise=noise, population=population, states=names))
+    if missing not in ("reject", "pairwise"):
+        raise InputError(f"missing must be 'reject' or 'pairwise'; got {missing!r}")
+    pairwise = missing == "pairwise"
+    counts = check_counts(data, gaps_of(noise, pairwise) != REFUSED and outside is None)
     names = check_states(states, counts.shape[2])
     if outside is not None:
         if isinstance(population, str):
@@ -116,7 +124,9 @@ def estimate(
         counts, noise = add_outside(counts, noise, N)
         names = check_states((*names, outside), counts.shape[2])
         settings = replace(settings, noise=noise)
-    return estimate_sums(*array_sums(counts, population, replace(settings, states=names), replicates))
+    return estimate_sums(
+        *array_sums(counts, population, replace(settings, states=names), replicates, pairwise)
+    )
 
 
 def _is_table(data: Any) -> bool:
@@ -128,7 +138,7 @@ def _is_table(data: Any) -> bool:
 
 
 def array_sums(
-    counts: np.ndarray, population: Any, settings: Settings, replicates: int | None
+    counts: np.ndarray, population: Any, settings: Settings, replicates: int | None, pairwise: bool = False
 ) -> tuple[Sums, Settings]:
     """The sums of an array [K, T, S], and the settings with what the sums are of."""
     K, _, S = counts.shape
@@ -143,7 +153,7 @@ def array_sums(
     assert not isinstance(settings.chain, str)
     spec = SumSpec.plan(
         names, settings.chain, settings.noise, "estimate" if N is None else float(N[0]), each is not None,
-        settings.open_population, replicates=replicates,
+        settings.open_population, replicates=replicates, pairwise=pairwise,
     )  # fmt: skip
     state = AggregationState(spec)
     state.add(Records.of_array(counts, each))

@@ -138,9 +138,17 @@ class Input:
         Choice(("zero", "missing")),
         "long layout: what it means that a record has no row for some state. `zero`: nobody was there, as "
         "in tables that leave out zeros, which is what counting rows by state gives. `missing`: the whole "
-        "record is unknown and is left out. Cells filled with zero are counted in the run's summary",
+        "record is unknown and is left out, or with `input.missing: pairwise` that count. "
+        "Cells filled with zero are counted in the run's summary",
         None,
         "`zero`",
+    )
+    missing: str = key(
+        Choice(("reject", "pairwise")),
+        "what becomes of a record with a count that is missing (null, NaN or empty): it is rejected, or used for the "
+        "pairs of states that it has, as if counts were missing at random. Counts that noise `suppressed` with "
+        "`shown: missing` leaves out need neither",
+        "reject",
     )
     resume: str | None = key(
         text("a path"),

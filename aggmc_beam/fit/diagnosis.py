@@ -24,10 +24,11 @@ from aggmc_beam.fit.fit import OPEN, Fit, Settings
 from aggmc_beam.fit.groups import group_sums
 from aggmc_beam.fit.intervals import Uncertainty
 from aggmc_beam.fit.observations import check_counts, check_populations, check_states
+from aggmc_beam.fit.published import as_published
 from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.result import _plain
 from aggmc_beam.sums.run_file import load
-from aggmc_beam.sums.state import AggregationState
+from aggmc_beam.sums.state import REFUSED, AggregationState, gaps_of
 from aggmc_beam.sums.sums import Sums
 from aggmc_beam.text import escape_controls
 
@@ -142,9 +143,10 @@ def diagnose(
     elif isinstance(data, Sums):
         if not isinstance(population, str):
             settings = replace(settings, population=float(check_populations(population, 1)[0]))
-        sums, settings = data, replace(settings, states=check_states(states, data.states))
+        sums, noise = as_published(data, settings.noise, population=settings.population)
+        settings = replace(settings, noise=noise, states=check_states(states, data.states))
     else:
-        counts = check_counts(data)
+        counts = check_counts(data, gaps_of(settings.noise, False) != REFUSED)
         settings = replace(settings, states=check_states(states, counts.shape[2]))
         sums, settings = array_sums(counts, population, settings, replicates)
     return diagnose_sums(sums, settings, precision)

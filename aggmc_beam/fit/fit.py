@@ -21,6 +21,7 @@ from aggmc_beam.fit.cell import CellFit, Point, Seen
 from aggmc_beam.fit.checks import check_totals
 from aggmc_beam.fit.intervals import Parts, Uncertainty
 from aggmc_beam.fit.resolve import resolve
+from aggmc_beam.fit.restored import Restored
 from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.simulation import stationary_distribution
@@ -136,6 +137,7 @@ class Fit:
             diagnostics["scores"] = scores = data.scores(point.P, found)
             if data.is_shocked(point, scores):
                 found = found.nothing_known()
+            found = found.rows_unknown(self.lost)
         P = data.guarded(point.P, data.x.mu < RARE * share_error)
         return self._assemble(data, P, found, share_error, point, cell, diagnostics)
 
@@ -210,6 +212,12 @@ class Fit:
             fitted.append(replace(made, estimator="parametric"))
         combined = self.combined(cells, fitted, skipped)
         return replace(combined, coefficients=theta)
+
+    @property
+    def lost(self) -> np.ndarray:
+        """[S]: states of whose counts too little was published."""
+        noise = self.resolved.noise
+        return noise.lost if isinstance(noise, Restored) else np.zeros(self.S, bool)
 
     def latent(self, moments: Moments, profile: Callable[[], Profile | None] | None = None) -> Latent:
         x = latent(
@@ -299,6 +307,7 @@ class Fit:
                     "unknown": int((~np.isfinite(parts.error))[~np.isnan(P)].sum()),
                 },
                 "population": resolved.note,
+                **({"published": resolved.noise.note()} if isinstance(resolved.noise, Restored) else {}),
                 "outside": int(((P < 0) | (P > 1)).sum()),
                 "condition": _condition(x.gram),
                 **diagnostics,
@@ -311,6 +320,8 @@ class Fit:
     def _warnings(self, estimate: Estimate, data: CellFit, found: Uncertainty) -> Iterator[str]:
         """What a user must read before the estimate."""
         notes = estimate.diagnostics
+        if isinstance(self.resolved.noise, Restored):
+            yield from self.resolved.noise.sentences(self.names)
         if not self.settings.open_population:
             latents = data.latents if data.total is self.sums.total else []
             yield from (c.sentence for c in check_totals(data.x, latents, self.resolved) if not c.passed)

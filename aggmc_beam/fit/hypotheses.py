@@ -30,11 +30,12 @@ from aggmc_beam.estimators.spread import Spread, box_test, hotelling_test, jackk
 from aggmc_beam.fit.fit import RARE, Settings
 from aggmc_beam.fit.groups import group_sums
 from aggmc_beam.fit.observations import check_counts, check_populations
+from aggmc_beam.fit.published import as_published
 from aggmc_beam.fit.resolve import Resolved, resolve
 from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.sums.moments import Moments
 from aggmc_beam.sums.run_file import load
-from aggmc_beam.sums.state import AggregationState
+from aggmc_beam.sums.state import REFUSED, AggregationState, gaps_of
 from aggmc_beam.sums.steps import Profile
 from aggmc_beam.sums.sums import Sums
 
@@ -265,8 +266,10 @@ class _Source:
             )
         if isinstance(data, Sums):
             N = population if isinstance(population, str) else float(check_populations(population, 1)[0])
+            data, noise = as_published(data, noise, population=N)
             return cls._checked(data, resolve(noise, N, False, data.total))
-        sums, settings = array_sums(check_counts(data), population, Settings(noise), replicates)
+        gaps = gaps_of(noise, False) != REFUSED
+        sums, settings = array_sums(check_counts(data, gaps), population, Settings(noise), replicates)
         return cls._checked(sums, resolve(settings.noise, settings.population, settings.weighted, sums.total))
 
     @classmethod

@@ -20,7 +20,7 @@ from aggmc_beam.sums import storage
 from aggmc_beam.sums.jackknife import Replicates
 from aggmc_beam.sums.moments import Counts
 from aggmc_beam.sums.records import realization_numbers
-from aggmc_beam.sums.state import ONE, POPULATIONS, AggregationState, SumSpec
+from aggmc_beam.sums.state import GAPS, ONE, POPULATIONS, REFUSED, AggregationState, SumSpec
 from aggmc_beam.sums.steps import StepSums
 from aggmc_beam.sums.sums import Sums
 from aggmc_beam.sums.tracks import Tracks
@@ -75,6 +75,8 @@ def state_to_bytes(state: AggregationState, deflate: bool = True) -> bytes:
         "of_shares": state.of_shares,
         "groups": [list(group) for group in state.groups],
     }
+    if spec.gaps != REFUSED:
+        meta["gaps"] = spec.gaps
     rules = [(r.groups, r.per_key, r.span, r.start) for r in state.rules]
     arrays = {
         **sums_to_arrays(state.sums),
@@ -93,7 +95,7 @@ def state_to_bytes(state: AggregationState, deflate: bool = True) -> bytes:
 def state_from_bytes(data: bytes | memoryview, source: str = "these bytes") -> AggregationState:
     with storage.unpacked(data, RUN, source) as (meta, arrays):
         state = AggregationState(_spec(meta))
-        S = len(state.spec.states)
+        S = state.spec.columns
         state.groups = [_names(group, "groups", distinct=False) for group in meta["groups"]]
         if len(set(state.groups)) != len(state.groups):
             raise InputError("its groups are not all different")
@@ -226,7 +228,8 @@ def _spec(meta: dict[str, Any]) -> SumSpec:
     sizes = all(n is None or (type(n) is int and n > 0) for n in numbers)
     N = meta["population"]
     fits = N is None or (isinstance(N, int | float) and 0 < N < MAX_COUNT)
-    known = meta["populations"] in POPULATIONS and isinstance(meta["undo"], bool)
+    gaps = meta.get("gaps", REFUSED)
+    known = meta["populations"] in POPULATIONS and isinstance(meta["undo"], bool) and gaps in GAPS
     if not (states and clock_fits and sizes and fits and known):
         raise InputError("its header is not that of a run")
     if isinstance(step, str):
@@ -240,7 +243,9 @@ def _spec(meta: dict[str, Any]) -> SumSpec:
         N,
         Clock(step, origin),
         _names(meta["group_by"], "columns of groups"),
-        *numbers,
+        meta["replicates"],
+        meta["block"],
+        gaps,
     )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from aggmc_beam.chain import Chain
 from aggmc_beam.config.special import chain_to_plain
 from aggmc_beam.errors import InputError
-from aggmc_beam.noise import Exact, Noise
+from aggmc_beam.noise import Exact, Layer, Noise, Suppressed
 from aggmc_beam.noise.undo import undo_noise
 from aggmc_beam.records import Clock
 from aggmc_beam.sums.jackknife import Extent, Replicates
@@ -28,6 +28,10 @@ from aggmc_beam.sums.tracks import Taken, Tracks
 
 #: How a realization's population is known: not at all or one for all, from a column, or by its total.
 ONE, COLUMN, TOTALS = POPULATIONS = "one", "column", "totals"
+#: What becomes of entries that are missing: their records are refused, or they are 0 in the sums, since they were
+#: suppressed, or there are marks of them in the sums.
+REFUSED, HIDDEN, MARKED = GAPS = "refused", "hidden", "marked"
+MISSING = "a count is missing; input.missing: pairwise uses the others, noise suppressed may tell why it is"
 #: The rule of a group without records.
 _NO_RULE = Replicates(0)
 
@@ -37,7 +41,8 @@ class SumSpec:
     """All that sums depend on; what a running job, or a run that goes on from saved sums, may not change.
 
     `populations` tells how those of realizations are known. `undo` tells whether the mean of `noise` is undone
-    on each record. `population` is the one of all realizations, if it is known.
+    on each record. `population` is the one of all realizations, if it is known. `gaps` tells what becomes of
+    entries that are missing.
     """
 
     states: tuple[str, ...]
@@ -50,6 +55,7 @@ class SumSpec:
     group_by: tuple[str, ...] = ()
     replicates: int | None = None
     block: int | None = None
+    gaps: str = REFUSED
 
     @classmethod
     def plan(
@@ -64,23 +70,47 @@ class SumSpec:
         group_by: tuple[str, ...] = (),
         replicates: int | None = None,
         block: int | None = None,
+        pairwise: bool = False,
     ) -> SumSpec:
         """The spec of a run: `population` is N of every realization, unless it is "estimate" or records have
         their own (`has_populations`). The totals of exact counts tell it, unless individuals enter and leave
-        (`is_open`)."""
+        (`is_open`). `pairwise`: entries may be missing at random."""
+        gaps = gaps_of(noise, pairwise)
         N = float(population) if isinstance(population, int | float) else None
         populations = ONE
         if has_populations:
             populations = COLUMN
-        elif N is None and isinstance(noise, Exact) and not is_open:
+        elif gaps == REFUSED and N is None and isinstance(noise, Exact) and not is_open:
             populations = TOTALS
         if noise.is_known:
             noise.at(0).matrix(len(states))  # raises if the model does not fit the number of states
         undo = noise.varies
         if populations != ONE and noise.is_known and not noise.varies:  # shares would distort an offset
             undo = bool((noise.offset(len(states)) != 0).any())
+        if gaps == MARKED and (undo or populations != ONE):
+            what = "noise that differs by time step" if undo else "a population for each realization"
+            raise InputError(f"missing: pairwise does not go with {what}; drop one of them")
         return cls(states, chain, noise, populations, undo, None if is_open else N, clock or Clock(), group_by,
-                   replicates, block)  # fmt: skip
+                   replicates, block, gaps)  # fmt: skip
+
+    @property
+    def columns(self) -> int:
+        """How many numbers of a record are summed: its counts, and marks of what is missing if these are kept."""
+        return len(self.states) * (2 if self.gaps == MARKED else 1)
+
+    def summed(self, counts: np.ndarray) -> np.ndarray:
+        """What is summed of counts [n, S], in which NaN is missing."""
+        if self.gaps == REFUSED:
+            return counts
+        gone = np.isnan(counts)
+        if self.gaps == HIDDEN:
+            return np.where(gone, 0.0, counts) if gone.any() else counts
+        if self.population is not None and isinstance(self.noise, Exact):  # the total tells a single one
+            rest = self.population - np.nansum(counts, 1)
+            alone = (gone.sum(1) == 1) & (rest >= 0)
+            counts = np.where(gone & alone[:, None], rest[:, None], counts)
+            gone = gone & ~alone[:, None]
+        return np.column_stack([np.where(gone, 0.0, counts), gone])
 
     @property
     def undone(self) -> Noise | None:
@@ -96,10 +126,35 @@ class SumSpec:
             "the time step": (self.clock, other.clock),
             "how populations are known": (self.populations, other.populations),
             "the noise that changes with time": (self.undone, other.undone),
+            "what becomes of missing entries": (self.gaps, other.gaps),
         }
         for name, (a, b) in differences.items():
             if a != b:
                 raise InputError(f"{what} cannot be joined: {name} differ ({a} and {b})")
+
+
+def check_gaps(gaps: str, noise: Noise) -> None:
+    """`InputError` if sums in which missing entries became this cannot be those of the noise."""
+    hides = isinstance(noise, Layer) and any(isinstance(layer, Suppressed) for layer in noise.layers)
+    if gaps == HIDDEN and not hides:
+        raise InputError(
+            "missing entries are 0 in these sums, since they were suppressed; name that as noise, or run over the "
+            "data again"
+        )
+    if gaps == MARKED:
+        gaps_of(noise, True)
+
+
+def gaps_of(noise: Noise, pairwise: bool) -> str:
+    """What becomes of entries that are missing."""
+    if isinstance(noise, Layer) and noise.leaves_gaps:
+        if pairwise:
+            raise InputError(
+                "missing: pairwise is for entries that are missing at random, but by the noise model they are "
+                "suppressed; drop one of them"
+            )
+        return HIDDEN
+    return MARKED if pairwise else REFUSED
 
 
 @dataclass(frozen=True)
@@ -127,7 +182,7 @@ class AggregationState:
     """
 
     def __init__(self, spec: SumSpec) -> None:
-        S = len(spec.states)
+        S = spec.columns
         self.spec = spec
         self.groups: list[Group] = []
         self.rules: list[Replicates] = []
@@ -156,17 +211,17 @@ class AggregationState:
         """Add the sums of a block. Parts are joined when together they are as large as the first, so that a block
         costs no more than it holds."""
         self._parts.append(part)
-        size, *more = (len(p.label) * len(self.spec.states) + len(p.steps.key) for p in self._parts)
+        size, *more = (len(p.label) * self.spec.columns + len(p.steps.key) for p in self._parts)
         if sum(more) >= size:
             self._join_parts()
 
     def _join_parts(self) -> None:
-        self._parts = [add_sums(len(self.spec.states), self._parts)]
+        self._parts = [add_sums(self.spec.columns, self._parts)]
 
     def _centres(self) -> np.ndarray | None:
         """[groups, S]: about what the sums of groups are, as far as there are any."""
         if len(self._centre) < len(self.groups) or np.isnan(self._centre).any():
-            found = np.full((len(self.groups), len(self.spec.states)), np.nan)
+            found = np.full((len(self.groups), self.spec.columns), np.nan)
             first = self._parts[0]
             found[first.label[:, 0]] = first.centre
             self._centre = found
@@ -189,11 +244,13 @@ class AggregationState:
         records = records.without_unused_names()
         key = self._keys(records)[records.realization]
         N, refused = self._populations(records, key)
+        if self.spec.gaps == REFUSED and records.counts.dtype.kind == "f":
+            refused |= dict.fromkeys(np.flatnonzero(np.isnan(records.counts).any(1)).tolist(), MISSING)
         at = None
         if refused:
             at = np.setdiff1d(np.arange(len(records)), np.fromiter(refused, np.int64))
             records, key, N = records.take(at), key[at], None if N is None else N[at]
-        values, weight = records.counts, None
+        values, weight = self.spec.summed(records.counts), None
         if self.spec.undo:
             values = undo_noise(np.asarray(values, np.float64), records.time, self.spec.noise)
         if N is not None and (self.of_shares or not self._is_one_population()):
@@ -416,7 +473,7 @@ class AggregationState:
             )
 
     def _check_totals(self, records: Records, population: np.ndarray | float) -> None:
-        totals = records.counts.sum(1, dtype=np.float64)
+        totals = np.asarray(np.nansum(records.counts, 1, dtype=np.float64))
         excess = np.flatnonzero(totals > population * (1 + 1e-9))
         if len(excess):
             at = excess[0]
