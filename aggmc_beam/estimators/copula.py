@@ -64,24 +64,33 @@ class Own:
         forgotten = self.waves @ np.exp(-np.minimum(self.decay * (1 - rho), 700.0))
         return _polynomial(self.shown**2, rho) + self.rest * float(forgotten)
 
-    def restored(self, covariance: float) -> float:
-        """Of the counts behind, where this is the covariance of what is shown."""
+    @property
+    def slope(self) -> float:
+        """Of the counts behind against what is shown, to first order."""
+        return float(self.hidden[0] / self.shown[0])
+
+    def lacking(self, covariance: float) -> float:
+        """What the covariance of what is shown, times the square of the slope, lacks of that of the counts behind."""
         low, high = -LARGEST, LARGEST
         for _ in range(HALVINGS):
             middle = (low + high) / 2
             low, high = (middle, high) if self.covariance_shown(middle) < covariance else (low, middle)
-        return _polynomial(self.hidden**2, (low + high) / 2)
+        rho = (low + high) / 2
+        return _polynomial(self.hidden**2, rho) - self.slope**2 * self.covariance_shown(rho)
 
 
-def restored(covariance: np.ndarray, shown: np.ndarray, hidden: np.ndarray) -> np.ndarray:
-    """Covariances [S, S] of the counts behind, from those of what is shown; coefficients [S, orders] of both."""
+def lacking(covariance: np.ndarray, shown: np.ndarray, hidden: np.ndarray) -> np.ndarray:
+    """What covariances [S, S] of what is shown, times both slopes, lack of those of the counts behind, from the
+    coefficients [S, orders] of both. Covariances beyond what such variables can have lack no more than those can."""
     products = np.einsum("ik,jk->kij", shown, shown)
     low, high = np.full(covariance.shape, -LARGEST), np.full(covariance.shape, LARGEST)
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         less = _horner(products, middle) < covariance
         low, high = np.where(less, middle, low), np.where(less, high, middle)
-    return _horner(np.einsum("ik,jk->kij", hidden, hidden), (low + high) / 2)
+    rho, slope = (low + high) / 2, hidden[:, 0] / shown[:, 0]
+    behind = _horner(np.einsum("ik,jk->kij", hidden, hidden), rho)
+    return np.asarray(behind - np.outer(slope, slope) * _horner(products, rho))
 
 
 def _polynomial(coefficients: np.ndarray, rho: float) -> float:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from aggmc_beam.errors import InputError
-from aggmc_beam.estimators.copula import OTHERS, Own, restored
+from aggmc_beam.estimators.copula import OTHERS, Own, lacking
 from aggmc_beam.estimators.marginal import Marginal, fit_marginal, fit_mean
 from aggmc_beam.fit.gaps import fill_gaps
 from aggmc_beam.fit.restored import Mapping, Restored
@@ -120,18 +120,16 @@ def _mapping(total: Moments, layer: Layer, N: float, made: Restored) -> tuple[Ma
         elif rounds or touched[i] > UNTOUCHED:
             changed[i], own = True, Own(found, _period(layer))
             hidden[i], shown[i] = own.hidden[:OTHERS], own.shown[:OTHERS]
-            mean[i], slope[i] = found.mean, hidden[i, 0] / shown[i, 0]
+            mean[i], slope[i] = found.mean, own.slope
             worse = slope[i] ** 2 * variance[i] - found.variance
             extra[i] = max(worse, 0.0) + slope[i] ** 2 * made.extra[i]
             more[0, i, i] = max(-worse, 0.0)
             for lag in (1, 2):
-                behind = own.restored(float(covariances[lag, i, i]))
-                more[lag, i, i] = behind - slope[i] ** 2 * covariances[lag, i, i]
+                more[lag, i, i] = own.lacking(float(covariances[lag, i, i]))
     others = (changed[:, None] | changed) & ~(lost[:, None] | lost) & ~np.eye(S, dtype=bool)
     if others.any():
         for lag in range(3):
-            whole = restored(covariances[lag], shown, hidden)
-            more[lag][others] = (whole - np.outer(slope, slope) * covariances[lag])[others]
+            more[lag][others] = lacking(covariances[lag], shown, hidden)[others]
     made = replace(made, extra=extra, touched=touched, lost=lost, assumed=assumed)
     return Mapping(mean - slope * z, slope, more), made
 
