@@ -20,6 +20,7 @@ from aggmc_beam.fit.observations import (
     check_populations,
     check_sightings,
     check_states,
+    counts_of_shares,
 )
 from aggmc_beam.fit.outside import add_outside
 from aggmc_beam.fit.published import as_published
@@ -47,6 +48,7 @@ def estimate(
     open_population: bool = False,
     outside: str | None = None,
     missing: str = "reject",
+    values: str = "counts",
     **table: Any,
 ) -> Any:
     """Estimate how individuals move between states from counts of individuals in each state.
@@ -69,6 +71,8 @@ def estimate(
         state that holds them, counted as the population less all counts.
     missing: "reject", or "pairwise" if single entries are missing at random (NaN): then a record is used for the
         pairs of states that it has. Entries that `Suppressed(shown="missing")` noise left out need neither.
+    values: "counts", or "shares" or "percent" of the population, which must then be a number or one per realization,
+        known or assumed.
 
     >>> import aggmc_beam as am
     >>> P = [[0.9, 0.1], [0.3, 0.7]]
@@ -98,7 +102,9 @@ def estimate(
     if outside is None and _is_table(data):
         from aggmc_beam.local.table import estimate_table
 
-        return estimate_table(data, states, population, settings, replicates, missing=missing, **table)
+        return estimate_table(
+            data, states, population, settings, replicates, missing=missing, values=values, **table
+        )
     if table:
         raise InputError(f"{next(iter(table))!r} is for tables and files of records, which the data are not")
     if isinstance(data, str | os.PathLike):
@@ -115,6 +121,7 @@ def estimate(
         raise InputError(f"missing must be 'reject' or 'pairwise'; got {missing!r}")
     pairwise = missing == "pairwise"
     counts = check_counts(data, gaps_of(noise, pairwise) != REFUSED and outside is None)
+    counts = counts_of_shares(counts, values, population)
     names = check_states(states, counts.shape[2])
     if outside is not None:
         if isinstance(population, str):

@@ -110,6 +110,10 @@ class Schema:
     population: str | None = None
     gaps: bool = False
     """Whether counts may be missing: null, NaN or empty."""
+    unit: float = 1.0
+    """What values are multiplied by to become counts, besides the population of their row if that is a column and
+    they are `shares`."""
+    shares: bool = False
 
     @property
     def columns(self) -> list[str]:
@@ -165,8 +169,20 @@ def read_record(row: Mapping[str, Any], schema: Schema) -> Record:
         population = _number(row.get(schema.population), schema.population)
         if population <= 0:
             raise Rejected(f"{schema.population} is {population:g}; a population is above 0")
+    counts = counts_of(counts, schema, population)
     state = None if schema.state is None else schema.states.index(identity(row.get(schema.state)))
     return Record(realization, time, counts, population, group, state)
+
+
+def counts_of(values: np.ndarray, schema: Schema, population: Any = None) -> np.ndarray:
+    """The counts [n, S] or [S] that values are, which may be shares of a population [n, 1] or of one.
+
+    >>> counts_of(np.array([25.0, 75.0]), Schema(("in", "out"), "counts", unit=2.0, shares=True))
+    array([ 50., 150.])
+    """
+    if not schema.shares:
+        return values
+    return values * schema.unit if schema.population is None else values * (schema.unit * population)
 
 
 def read_place(row: Mapping[str, Any], schema: Schema) -> tuple[tuple[str, ...], str, int]:

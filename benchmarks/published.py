@@ -5,10 +5,10 @@
     python benchmarks/published.py --quick         two seeds
 
 The error is that of `real.py`. `plain` is the error from counts before they were changed, `as they are` that of an
-estimate which takes what is shown for counts (zero where nothing is), `told` that of one which is told what publishers
-did. Coverage is of intervals at 95%; `plain` beside it is that of the counts before. `touched`: the part of counts that
-are suppressed, cut or missing. A warned run is one that says before the estimate that it rests on what is not shown,
-or which states' moves cannot be told.
+estimate which takes what is shown for counts (zero where nothing is), `told` that of one which is told what
+publishers did. Coverage is of intervals at 95%; `plain` beside it is that of the counts before. `touched`: the part
+of counts that are suppressed, cut or missing. A warned run says before the estimate that it rests on what is not
+shown, or which states' moves cannot be told.
 """
 
 from __future__ import annotations

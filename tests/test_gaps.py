@@ -174,6 +174,26 @@ def test_blocks_and_single_rows_are_read_alike(rows, gaps):
         assert str(found) == str({i: list(map(type(found[i][0]), c)) for i, c in expected.items()})
 
 
+def test_shares_and_percentages_are_counts_of_a_population_that_is_given():
+    y, _ = simulated(am.Exact())
+    plain = am.estimate(y, population=200, estimator="mom").transition_matrix
+    for values, unit in (("shares", 1.0), ("percent", 100.0)):
+        shares = y / 200 * unit
+        of_array = am.estimate(shares, population=200, values=values, estimator="mom")
+        frame = pl.DataFrame(rows_of(shares))
+        of_frame = am.estimate(frame, population=200, values=values, estimator="mom")
+        sized = frame.with_columns(N=200.0)
+        of_column = am.estimate(sized, population="N", values=values, estimator="mom")
+        for found in (of_array, of_frame, of_column):
+            np.testing.assert_allclose(found.transition_matrix, plain, atol=1e-9)
+    with pytest.raises(InputError, match="needs the population"):
+        am.estimate(shares, values="percent")
+    with pytest.raises(InputError, match="input.values: percent needs the number"):
+        am.estimate(frame, values="percent")
+    with pytest.raises(InputError, match="values must be one of"):
+        am.estimate(y, values="permille")
+
+
 # Engines
 
 
@@ -204,7 +224,7 @@ HIDDEN = {
 }
 
 
-@pytest.mark.parametrize("kind", ["missing", "hidden", "rounded"])
+@pytest.mark.parametrize("kind", ["missing", "hidden", "rounded", "percent"])
 @pytest.mark.parametrize("name", ["data.jsonl", "data.parquet", "wide.csv"])
 def test_beam_gives_what_the_local_engine_gives(kind, name, tmp_path):
     from test_beam_bounded import compare
@@ -217,7 +237,7 @@ def test_beam_gives_what_the_local_engine_gives(kind, name, tmp_path):
         if kind == "rounded"
         else z
     )
-    rows, path = rows_of(z), tmp_path / name
+    rows, path = rows_of(y / 2 if kind == "percent" else z), tmp_path / name
     frame = pl.DataFrame(rows)
     if name == "wide.csv":
         parts = [pl.col("counts").list.get(i).alias(s) for i, s in enumerate(STATES)]
@@ -227,6 +247,7 @@ def test_beam_gives_what_the_local_engine_gives(kind, name, tmp_path):
     else:
         path.write_text("\n".join(map(json.dumps, rows)))
     more = {
+        "percent": {"input": {"values": "percent"}},
         "missing": {"input": {"missing": "pairwise"}},
         "hidden": {"noise": HIDDEN},
         "rounded": {"noise": {"model": "rounded", "base": 5, "noise": {"model": "binomial", "alpha": 0.5}}},
@@ -237,7 +258,7 @@ def test_beam_gives_what_the_local_engine_gives(kind, name, tmp_path):
         kind, NOISE
     )
     options = {"missing": "pairwise"} if kind == "missing" else {}
-    state = am.estimate(z, list(STATES), noise=noise, population=200, **options)
+    state = am.estimate(y if kind == "percent" else z, list(STATES), noise=noise, population=200, **options)
     np.testing.assert_allclose(
         found["estimates.jsonl"][0]["transition_matrix"], state.transition_matrix, atol=0.05
     )

@@ -75,7 +75,7 @@ class SumsCombineFn(beam.CombineFn):  # type: ignore[misc]
     Elements that are no records are counted as rejected. A key or window without any valid record is an error,
     unless `max_rejected` says how many may be rejected.
 
-    `states`, `noise`, `population`, `chain`, `missing` and the names of fields are those of `EstimateTransitions`.
+    `states`, `noise`, `population`, `chain`, `missing`, `values` and fields are those of `EstimateTransitions`.
     `block` is a number of steps: with it, the jackknife groups are blocks of so many steps, whatever the data hold.
     Without it, they are told by the first records to be summed, some 100,000 of a key, as the local engine does it.
 
@@ -106,11 +106,13 @@ class SumsCombineFn(beam.CombineFn):  # type: ignore[misc]
         block: int | None = None,
         max_rejected: int | float | None = None,
         missing: str = "reject",
+        values: str = "counts",
     ) -> None:
         self._set(make_plan(
             states, noise, population, chain=chain, realization=realization, time=time, counts=counts,
             population_column=population_column, group_by=group_by, step=step, origin=origin,
             replicates=replicates, block=block, max_rejected=max_rejected, missing=missing,
+            values=values,
         ))  # fmt: skip
 
     @classmethod

@@ -10,7 +10,7 @@ from aggmc_beam.config import Columns, Config, Input, Uncertainty
 from aggmc_beam.config.model import Stream
 from aggmc_beam.errors import InputError
 from aggmc_beam.local.plan import Plan
-from aggmc_beam.local.schema import has_gaps
+from aggmc_beam.local.schema import has_gaps, unit_of
 from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.records import Clock, Schema
 
@@ -35,6 +35,7 @@ def make_plan(
     max_rejected: int | float | None = None,
     stream: Stream | None = None,
     missing: str = "reject",
+    values: str = "counts",
 ) -> Plan:
     """The plan of a PCollection of records; arguments as for `EstimateTransitions`."""
     columns = counts if isinstance(counts, str) else tuple(counts)
@@ -45,6 +46,7 @@ def make_plan(
             step=step,
             origin=origin,
             missing=missing,
+            values=values,
         ),
         states=tuple(str(s) for s in states),
         group_by=(group_by,) if isinstance(group_by, str) else tuple(group_by),
@@ -79,4 +81,6 @@ def schema_of(config: Config) -> Schema:
         group_by=config.group_by,
         population=columns.population,
         gaps=has_gaps(config),
+        unit=unit_of(config),
+        shares=config.input.values != "counts",
     )

@@ -143,6 +143,12 @@ class Input:
         None,
         "`zero`",
     )
+    values: str = key(
+        Choice(("counts", "shares", "percent")),
+        "what the values are: counts, or shares or percentages of the population, which must then be given, known or "
+        "assumed: `population` or `input.columns.population`",
+        "counts",
+    )
     missing: str = key(
         Choice(("reject", "pairwise")),
         "what becomes of a record with a count that is missing (null, NaN or empty): it is rejected, or used for the "
@@ -365,6 +371,12 @@ class Config:
             raise InputError("states must be listed for a stream; from-data needs files that are complete")
         if self.population is not None and self.input.columns.population is not None:
             raise InputError("population and input.columns.population are both given; keep one")
+        given = isinstance(self.population, float | int) or self.input.columns.population is not None
+        if self.input.values != "counts" and not given:
+            raise InputError(
+                f"input.values: {self.input.values} needs the number that they are shares of, known or assumed: "
+                "give population, or input.columns.population"
+            )
         if self.constraints is not None and self.known_states is not None:
             check_estimator(self.estimator, self.constraints.constraints().cells(self.known_states))
         if isinstance(self.states, tuple) and self.noise.is_known:

@@ -48,6 +48,18 @@ def check_counts(data: Any, gaps: bool = False) -> np.ndarray:
     return counts
 
 
+def counts_of_shares(values: np.ndarray, what: str, population: Any) -> np.ndarray:
+    """The counts [K, T, S] that values are: themselves, or shares or percentages of the population."""
+    units = {"counts": 1.0, "shares": 1.0, "percent": 0.01}
+    if what not in units:
+        raise InputError(f"values must be one of {', '.join(units)}; got {what!r}")
+    if what == "counts":
+        return values
+    if isinstance(population, str):
+        raise InputError(f"values={what!r} needs the population that they are shares of, known or assumed")
+    return np.asarray(values * units[what] * check_populations(population, len(values))[:, None, None])
+
+
 def check_states(states: Sequence[Any] | None, S: int) -> tuple[str, ...]:
     """State names; 0 .. S - 1 where none are given."""
     names = tuple(str(s) for s in (range(S) if states is None else states))

@@ -29,6 +29,8 @@ def find_schema(config: Config, sources: list[Source]) -> Schema:
         group_by=config.group_by,
         population=columns.population,
         gaps=has_gaps(config),
+        unit=unit_of(config),
+        shares=config.input.values != "counts",
     )
     for source in sources:
         for column in schema.columns:
@@ -40,6 +42,13 @@ def find_schema(config: Config, sources: list[Source]) -> Schema:
 def has_gaps(config: Config) -> bool:
     """Whether counts may be missing."""
     return gaps_of(config.noise, config.input.missing == "pairwise") != REFUSED
+
+
+def unit_of(config: Config) -> float:
+    """What shares are multiplied by, besides the population of their row if that is a column."""
+    unit = {"counts": 1.0, "shares": 1.0, "percent": 0.01}[config.input.values]
+    of_all = config.input.values != "counts" and isinstance(config.population, float | int)
+    return unit * float(config.population) if of_all else unit  # type: ignore[arg-type]
 
 
 def clock(input: Input) -> Clock:

@@ -19,7 +19,7 @@ from aggmc_beam.local.schema import find_schema
 from aggmc_beam.local.sources import Source, open_files, open_frame
 from aggmc_beam.result import Estimate, Estimates
 
-_OPTIONS = ("realization", "time", "counts", "state", "step", "absent", "missing", "group_by")
+_OPTIONS = ("realization", "time", "counts", "state", "step", "absent", "missing", "values", "group_by")
 
 
 def estimate_table(
@@ -36,7 +36,7 @@ def estimate_table(
     "counts" if there is one, else the columns named as the states. state: the column of the state's
     name, for a table with one row per state, where counts is the column of the count ("count") and
     absent tells what a state without a row means ("zero" or "missing").
-    missing: "reject" or "pairwise", as for `am.estimate`.
+    missing, values: as for `am.estimate`.
     step: length of a time step, a number or a duration such as "1h" for time stamps.
     group_by: columns; the result is then a dictionary with an estimate for each group.
 
@@ -90,6 +90,7 @@ def _config(
             step=options.get("step", 1),
             absent=options.get("absent"),
             missing=options.get("missing", "reject"),
+            values=options.get("values", "counts"),
         ),
         states=FROM_DATA if states is None else tuple(str(s) for s in states),
         group_by=(group_by,) if isinstance(group_by, str) else tuple(group_by),

@@ -25,6 +25,7 @@ from aggmc_beam.records import (
     Record,
     Rejected,
     Schema,
+    counts_of,
     good_rows,
     identity,
     read_place,
@@ -143,6 +144,9 @@ class Tidier:
             rows = batch.rows
         columns = [c.rechunk() for c in columns]
         sizes = None if schema.population is None else columns.pop().to_numpy().astype(np.float64)
+        if schema.shares:
+            each = sizes[:, None] if sizes is not None and state is None else sizes
+            counts = narrowed(counts_of(np.asarray(counts, np.float64), schema, each))
         return Tidy(rows, columns[:-1], columns[-1].to_numpy(), counts, state, sizes)
 
     def _names(self, column: pl.Series, is_json: bool) -> pl.Series:
