@@ -115,7 +115,7 @@ def estimate(
         if not isinstance(population, str):
             population = float(check_populations(population, 1)[0])
         names = check_states(states, data.states)
-        data, noise = as_published(data, noise, False, population)
+        data, noise = as_published(data, noise, population=population, closed=not open_population)
         return estimate_sums(data, replace(settings, noise=noise, population=population, states=names))
     if missing not in ("reject", "pairwise"):
         raise InputError(f"missing must be 'reject' or 'pairwise'; got {missing!r}")

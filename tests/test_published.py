@@ -175,7 +175,7 @@ def test_parameters_below_a_layer_are_estimated():
 
 def test_a_state_whose_counts_are_nearly_all_suppressed_is_not_told():
     y, _ = simulated(am.Suppressed(45))
-    found = am.estimate(y, noise=am.Suppressed(45), population=100)
+    found = am.estimate(y, noise=am.Suppressed(45))
     lower, upper = found.interval()
     lost = np.array(found.diagnostics["published"]["lost"])
     assert lost.any()
@@ -183,6 +183,30 @@ def test_a_state_whose_counts_are_nearly_all_suppressed_is_not_told():
     assert (upper[lost] == 1).all()
     assert "hardly tell" in found.warnings[0]
     assert any("were suppressed" in sentence for sentence in found.warnings)
+
+
+def test_a_single_state_that_is_never_shown_is_what_the_others_leave_of_the_population():
+    Q = np.array([[0.9, 0.08, 0.02], [0.1, 0.85, 0.05], [0.4, 0.4, 0.2]])
+    noise, told, plain = am.Suppressed(30), [], []
+    for seed in range(3):
+        y, truth = am.simulate(Q, population=150, steps=200, realizations=10, noise=noise, seed=seed)
+        assert not y[..., 2].any()
+        found = am.estimate(y, noise=noise, population=150)
+        assert found.diagnostics["published"]["rest"] == 2
+        told.append(error(found, Q))
+        plain.append(error(am.estimate(truth.counts, population=150), Q))
+    assert np.mean(told) < 1.5 * np.mean(plain)
+    unknown = am.estimate(y, noise=noise)
+    assert unknown.diagnostics["published"]["lost"] == [False, False, True]
+
+
+def test_where_records_may_show_nothing_at_all_nothing_is_told():
+    noise = am.Suppressed(45, "missing")
+    y, _ = simulated(noise)
+    assert np.isnan(y).all(2).mean() > 0.02
+    lower, upper = am.estimate(y, noise=noise, population=100).interval()
+    assert (lower == 0).all()
+    assert (upper == 1).all()
 
 
 def test_counts_that_vary_less_than_they_are_rounded_to_are_not_told():

@@ -70,7 +70,9 @@ def group_sums(state: AggregationState, group: int, settings: Settings) -> tuple
     check_gaps(spec.gaps, noise)
     if settings.open_population and isinstance(noise, Exact) and population == "estimate":
         population = float(sums.total.lag0.left.sum())
-    sums, noise = as_published(sums, noise, weighted, population, spec.gaps == MARKED)
+    sums, noise = as_published(
+        sums, noise, weighted, population, spec.gaps == MARKED, not settings.open_population
+    )
     known = replace(settings, noise=noise, population=population, weighted=weighted, states=spec.states)
     return sums, known
 

@@ -16,7 +16,7 @@ from aggmc_beam.errors import InputError
 from aggmc_beam.estimators.copula import OTHERS, Own, lacking
 from aggmc_beam.estimators.marginal import Marginal, fit_marginal, fit_mean
 from aggmc_beam.fit.gaps import fill_gaps
-from aggmc_beam.fit.restored import Mapping, Restored
+from aggmc_beam.fit.restored import Mapping, Restored, completed
 from aggmc_beam.noise import Layer, Noise, Rounded
 from aggmc_beam.sums.moments import Moments
 from aggmc_beam.sums.sums import Sums
@@ -29,12 +29,20 @@ MOST = 0.97
 #: Counts that vary less than this part of what they are rounded to do not show how much: they are between two
 #: multiples, or at one of them, and their variance follows from their mean.
 COARSE = 0.3
+#: Records of which nothing is shown are taken as steps that are missing. Where that is likelier than this, those
+#: that are left are no fair sample.
+NOTHING_SHOWN = 0.01
 #: What they show may differ by this factor from what independent movers would, for them to be taken as such.
 UNLIKE = 2.0
 
 
 def as_published(
-    sums: Sums, noise: Noise, weighted: bool = False, population: float | str = "estimate", gaps: bool = False
+    sums: Sums,
+    noise: Noise,
+    weighted: bool = False,
+    population: float | str = "estimate",
+    gaps: bool = False,
+    closed: bool = True,
 ) -> tuple[Sums, Noise]:
     """Sums of the counts behind published ones, with their noise. `weighted`: sums are of shares of populations,
     which are taken as if all were the mean one. `gaps`: sums are of counts and of marks where they are missing.
@@ -64,11 +72,24 @@ def as_published(
     if not weighted:
         N = float(sums.total.lag0.left.sum()) if isinstance(population, str) else float(population)
         mapping, made = _mapping(sums.total, noise, N, made)
-        return mapping.applied(sums), made
+        return _completed(mapping.applied(sums), made, population if closed else "estimate")
     N = float(sums.total.lag0.weight / sums.total.records)
     counts = sums.as_counts(N)
     mapping, made = _mapping(counts.total, noise, N, made)
     return _as_shares(mapping.applied(counts), sums, N), replace(made, approximate=True)
+
+
+def _completed(sums: Sums, made: Restored, population: float | str) -> tuple[Sums, Noise]:
+    """A single state that tells nothing is what the others leave of a population that is given, if all are seen with
+    the same probability."""
+    if isinstance(population, str) or made.lost.sum() != 1 or not made.is_known:
+        return sums, made
+    A = made.matrix(sums.states)
+    if (A - A[0, 0] * np.eye(len(A))).any() or made.offset(sums.states).any():
+        return sums, made
+    state = int(np.flatnonzero(made.lost)[0])
+    total = float(A[0, 0]) * float(population)
+    return completed(sums, state, total), replace(made, lost=np.zeros_like(made.lost), rest=state)
 
 
 def _as_shares(counts: Sums, like: Sums, N: float) -> Sums:
@@ -107,6 +128,8 @@ def _mapping(total: Moments, layer: Layer, N: float, made: Restored) -> tuple[Ma
     states = [_state(layer, float(z[i]), float(variance[i]), N) for i in range(S)]
     touched = np.array([s.marginal.touched for s in states])
     lost, assumed = np.array([s.lost for s in states]), np.array([s.assumed for s in states])
+    if layer.leaves_gaps and touched.prod() > NOTHING_SHOWN:
+        lost[:] = True
     rounds = any(isinstance(x, Rounded) for x in layer.layers)
     mean, slope, extra, more = z.copy(), np.ones(S), made.extra.copy(), np.zeros((3, S, S))
     hidden, shown = np.zeros((S, OTHERS)), np.zeros((S, OTHERS))
@@ -114,7 +137,7 @@ def _mapping(total: Moments, layer: Layer, N: float, made: Restored) -> tuple[Ma
     changed = np.zeros(S, bool)
     for i, state in enumerate(states):
         found = state.marginal
-        if state.lost:  # of which only the mean is used
+        if lost[i]:  # of which only the mean is used
             mean[i] = found.mean if found.fitted and touched[i] > MOST else z[i]
             slope[i] = extra[i] = 0.0
         elif rounds or touched[i] > UNTOUCHED:

@@ -40,13 +40,37 @@ class Mapping:
         )
 
 
+def completed(sums: Sums, state: int, total: float) -> Sums:
+    """With the counts of one state taken as what the others leave of a total."""
+    S = sums.states
+    rest = complement(S, state)
+    start = np.where(np.arange(S) == state, total, 0.0)
+    steps = sums.steps
+    return replace(
+        sums,
+        centre=start + sums.centre @ rest.T,
+        ends=sums.ends @ rest.T,
+        product=rest @ sums.product @ rest.T,
+        steps=replace(steps, total=steps.weight[:, None] * start + steps.total @ rest.T),
+    )
+
+
+def complement(S: int, state: int) -> np.ndarray:
+    """The matrix that leaves all states as they are, but for one that becomes less the sum of the others."""
+    matrix = np.eye(S)
+    matrix[state] = -1.0
+    matrix[state, state] = 0.0
+    return matrix
+
+
 @dataclass(frozen=True, eq=False)
 class Restored(Noise):
     """The noise of counts behind those that are `published`, and the variance `extra` [S] by which these tell less.
 
     For each state: the share of counts that were suppressed or cut, `touched`, and that of entries that are
     `missing`; whether nothing can be told of it (`lost`), or its counts hardly show how much they vary, so that
-    they are taken as those of independent individuals (`assumed`). `approximate`: populations differ.
+    they are taken as those of independent individuals (`assumed`). `approximate`: populations differ. `rest`: the
+    state whose counts are what the others leave of the population.
     """
 
     published: Noise
@@ -56,6 +80,7 @@ class Restored(Noise):
     lost: np.ndarray
     assumed: np.ndarray
     approximate: bool = False
+    rest: int | None = None
 
     name: ClassVar[str] = "restored"
 
@@ -76,7 +101,7 @@ class Restored(Noise):
 
     @property
     def diagonal(self) -> bool | None:
-        return self.published.diagonal
+        return self.published.diagonal if self.rest is None else False
 
     def over(self, noise: Noise) -> Restored:
         """With another model below the layers."""
@@ -91,7 +116,10 @@ class Restored(Noise):
 
     def covariance(self, mean: ArrayLike) -> FloatArray | None:
         below = self.below.covariance(mean)
-        return None if below is None else below + np.diag(self.extra)
+        if below is None or self.rest is None:
+            return None if below is None else below + np.diag(self.extra)
+        to = complement(len(self.extra), self.rest)
+        return np.asarray(to @ (below + np.diag(self.extra)) @ to.T)
 
     def with_value(self, value: float) -> Noise:
         return self.over(self.below.with_value(value))
@@ -109,6 +137,7 @@ class Restored(Noise):
             "missing": self.missing.tolist(),
             "lost": self.lost.tolist(),
             "assumed": self.assumed.tolist(),
+            "rest": self.rest,
         }
 
     def sentences(self, states: tuple[str, ...]) -> list[str]:
