@@ -20,7 +20,8 @@ from aggmc_beam.local.batches import Batch
 from aggmc_beam.local.tidy import Tidier
 from aggmc_beam.records import Rejected, Schema, read_record
 from aggmc_beam.sums.records import Records
-from aggmc_beam.sums.state import AggregationState, SumSpec
+from aggmc_beam.sums.spec import SumSpec
+from aggmc_beam.sums.state import AggregationState
 
 P = np.array([[0.8, 0.15, 0.05], [0.2, 0.7, 0.1], [0.1, 0.3, 0.6]])
 STATES = ("a", "b", "c")

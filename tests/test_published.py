@@ -18,7 +18,8 @@ from aggmc_beam.estimators.marginal import Marginal, fit_marginal
 from aggmc_beam.fit.published import as_published
 from aggmc_beam.noise import noise_from_dict
 from aggmc_beam.sums.records import Records
-from aggmc_beam.sums.state import AggregationState, SumSpec
+from aggmc_beam.sums.spec import SumSpec
+from aggmc_beam.sums.state import AggregationState
 
 P = np.array([[0.8, 0.15, 0.05], [0.2, 0.7, 0.1], [0.1, 0.3, 0.6]])
 LAYERS = [

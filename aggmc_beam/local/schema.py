@@ -11,7 +11,7 @@ from aggmc_beam.local.batches import Batch
 from aggmc_beam.local.sources import Source, reading
 from aggmc_beam.local.tidy import distinct_names
 from aggmc_beam.records import Clock, Rejected, Schema, read_place
-from aggmc_beam.sums.state import REFUSED, gaps_of
+from aggmc_beam.sums.spec import REFUSED, gaps_of
 
 LIST_COLUMN, COUNT_COLUMN, STATE_COLUMN = "counts", "count", "state"
 

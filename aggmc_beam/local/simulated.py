@@ -10,6 +10,7 @@ import polars as pl
 
 from aggmc_beam.chain import Cycle
 from aggmc_beam.config import Config, Simulate
+from aggmc_beam.durable import sync
 from aggmc_beam.errors import InputError
 from aggmc_beam.local.schema import COUNT_COLUMN, STATE_COLUMN, clock
 from aggmc_beam.local.sources import FORMATS
@@ -40,7 +41,9 @@ def write_simulated(config: Config, path: str | os.PathLike[str]) -> int:
     aside = path.with_name(f".{path.name}.part")
     try:
         _write(frame, aside, FORMATS.get(path.suffix.lower(), config.input.format))
+        sync(aside)
         os.replace(aside, path)
+        sync(path.parent)
     finally:
         aside.unlink(missing_ok=True)
     return frame.height

@@ -1,4 +1,4 @@
-"""`am.estimate` on Polars frames and on files."""
+"""`am.estimate` on tables: frames of any library, and files."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ import numpy as np
 import polars as pl
 
 from aggmc_beam.config import FROM_DATA, Columns, Config, Input, Uncertainty
-from aggmc_beam.errors import InputError, nearest
+from aggmc_beam.errors import InputError
+from aggmc_beam.estimation import check_options
 from aggmc_beam.fit.fit import Settings
-from aggmc_beam.local.engine import run_plan
+from aggmc_beam.local.engine import Summing, run_plan
+from aggmc_beam.local.frames import as_frame, is_labelled_array
 from aggmc_beam.local.plan import Plan
 from aggmc_beam.local.schema import find_schema
-from aggmc_beam.local.sources import Source, open_files, open_frame
-from aggmc_beam.result import Estimate, Estimates
+from aggmc_beam.local.sources import open_files, open_frame
+from aggmc_beam.result import Estimate, Estimates, Groups
+from aggmc_beam.sums.state import AggregationState
 
-_OPTIONS = ("realization", "time", "counts", "state", "step", "absent", "missing", "values", "group_by")
+#: Name of the column of realizations if none is given.
+REALIZATION = "realization"
 
 
 def estimate_table(
@@ -29,16 +33,17 @@ def estimate_table(
     settings: Settings | None = None,
     replicates: int | None = None,
     **options: Any,
-) -> Estimate | Estimates | dict[tuple[str, ...], Estimate | Estimates]:
-    """Estimate from a Polars frame, or a path or glob of files.
+) -> Estimate | Estimates | Groups:
+    """Estimate from a table: a frame of Polars or pandas, an Arrow table, a relation of DuckDB, a dictionary of
+    columns, a list of records, a labelled array of xarray; or a path or glob of files.
 
-    realization, time: names of columns. counts: a column of lists, or one column per state; by default
-    "counts" if there is one, else the columns named as the states. state: the column of the state's
-    name, for a table with one row per state, where counts is the column of the count ("count") and
-    absent tells what a state without a row means ("zero" or "missing").
+    realization, time: names of columns; `realization=None` if all rows of a frame are one series. counts: a
+    column of lists, or one column per state; by default "counts" if there is one, else the columns named as
+    the states. state: the column of the state's name, for a table with one row per state, where counts is the
+    column of the count ("count") and absent tells what a state without a row means ("zero" or "missing").
     missing, values: as for `am.estimate`.
     step: length of a time step, a number or a duration such as "1h" for time stamps.
-    group_by: columns; the result is then a dictionary with an estimate for each group.
+    group_by: columns; the result is then `Groups`, with an estimate for each.
 
     >>> import aggmc_beam as am
     >>> frame = pl.DataFrame({"realization": 0, "time": range(6), "in": [3, 4, 2, 5, 4, 3],
@@ -46,23 +51,72 @@ def estimate_table(
     >>> am.estimate(frame, ["in", "out"], population=10, estimator="mom").counts["pairs"]
     5
     """
-    for name in options:
-        if name not in _OPTIONS:
-            raise InputError(f"estimate has no option {name!r}; {nearest(name, _OPTIONS)}")
     settings = settings or Settings()
-    sources = _sources(data)
-    config = _config(states, population, settings, replicates, options)
-    plan = Plan(config, sources, find_schema(config, sources), _settings(settings, config))
+    plan = open_table(data, states, population, settings, replicates, options)
     result = run_plan(plan)
-    return result.results if config.group_by else next(iter(result.results.values()))
+    if plan.config.group_by:
+        return Groups(result.results, result.ledger["skipped"])
+    return next(iter(result.results.values()))
 
 
-def _sources(data: Any) -> list[Source]:
-    if isinstance(data, pl.DataFrame | pl.LazyFrame):
-        return [open_frame(data)]
+def table_state(
+    data: Any,
+    states: Sequence[Any] | None,
+    settings: Settings,
+    replicates: int | None,
+    options: dict[str, Any],
+) -> tuple[AggregationState, Settings]:
+    """The sums of a table that is one group, and the settings with what the table says of the population."""
+    plan = open_table(data, states, settings.population, settings, replicates, options)
+    if plan.config.group_by:
+        raise InputError("group_by is for estimates; a test takes the rows of one group")
+    state = plan.state()
+    summing = Summing(plan, state)
+    summing.sum()
+    if not state.records:
+        raise InputError(f"none of the {summing.counts.read:,} rows is a record; am.estimate says why")
+    summing.count_in_state()
+    return state, plan.settings
+
+
+def open_table(
+    data: Any,
+    states: Sequence[Any] | None,
+    population: Any,
+    settings: Settings,
+    replicates: int | None,
+    options: dict[str, Any],
+) -> Plan:
+    """What a table's options mean for its rows; `InputError` if a column is not there."""
+    check_options(options)
     if isinstance(data, str | os.PathLike):
-        return open_files([os.fspath(data)])
-    raise InputError(f"a Polars DataFrame or LazyFrame is needed, not {type(data).__name__}")
+        if options.get("realization", REALIZATION) is None:
+            raise InputError("a file needs a column that tells realizations apart; name it in realization=")
+        sources = open_files([os.fspath(data)])
+    else:
+        frame, options = _as_frame(data, dict(options))
+        sources = [open_frame(frame)]
+    config = _config(states, population, settings, replicates, options)
+    return Plan(config, sources, find_schema(config, sources), _settings(settings, config))
+
+
+def _as_frame(data: Any, options: dict[str, Any]) -> tuple[pl.DataFrame | pl.LazyFrame, dict[str, Any]]:
+    """The frame, and the options that name its columns."""
+    realization = options.get("realization", REALIZATION)
+    frame = as_frame(data, realization, options.get("time", "time"), options.get("state"))
+    if is_labelled_array(data):
+        options["state"] = None  # each state has a column by now
+    names = frame.collect_schema().names()
+    if realization is None:
+        if REALIZATION not in names:
+            frame = frame.with_columns(pl.lit(0).alias(REALIZATION))
+        return frame, options | {"realization": REALIZATION}
+    if realization not in names and "realization" not in options:
+        raise InputError(
+            f"the frame has no column {REALIZATION!r}; name the one that tells realizations apart in realization=, "
+            f"or give realization=None if all rows are one series. Its columns are {', '.join(names[:12])}"
+        )
+    return frame, options
 
 
 def _config(

@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from inspect import signature
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,6 +39,12 @@ SAMPLE = 100
 MISLED = 16
 #: Longest whole number that Polars reads without rounding.
 DIGITS = 30
+#: Rows may have more or fewer fields than the header. Polars 1 takes them without being told.
+_RAGGED: dict[str, Any] = {
+    name: value
+    for name, value in (("extra_columns", "ignore"), ("missing_columns", "insert"))
+    if name in signature(pl.scan_csv).parameters
+}
 _BOM, _QUOTE, _LINE = b"\xef\xbb\xbf", b'"', b"\n"
 
 
@@ -67,16 +74,21 @@ class Piece:
 def open_text(path: str) -> IO[bytes]:
     """The bytes of a text file, unpacked if it is compressed by gzip, bzip2 or zstd."""
     with open(path, "rb") as stream:
-        head = stream.read(4)
-    if head[:2] == b"\x1f\x8b":
-        return gzip.open(path, "rb")  # type: ignore[return-value]
-    if head[:3] == b"BZh":
-        return bz2.open(path, "rb")
-    if head == b"\x28\xb5\x2f\xfd":
+        first = stream.read(4)
+    return unpacked(path, first) or open(path, "rb")
+
+
+def unpacked(file: Any, first: bytes) -> Any:
+    """A file, or one that is open, whose first four bytes are these, unpacked; None if it is not compressed."""
+    if first[:2] == b"\x1f\x8b":
+        return gzip.open(file, "rb")
+    if first[:3] == b"BZh":
+        return bz2.open(file, "rb")
+    if first == b"\x28\xb5\x2f\xfd":
         import pyarrow as pa
 
-        return pa.input_stream(path, compression="zstd")  # type: ignore[no-any-return]
-    return open(path, "rb")
+        return pa.input_stream(file, compression="zstd")
+    return None
 
 
 def pieces(path: str, separator: str | None = None) -> Iterator[Piece]:
@@ -394,8 +406,7 @@ class Csv(_Reader):
             encoding="utf8-lossy",
             ignore_errors=True,
             truncate_ragged_lines=True,
-            extra_columns="ignore",
-            missing_columns="insert",
+            **_RAGGED,
             raise_if_empty=False,
         )
         return lines.select(wanted).collect()
