@@ -63,7 +63,7 @@ def complement(S: int, state: int) -> np.ndarray:
     return matrix
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Restored(Noise):
     """The noise of counts behind those that are `published`, and the variance `extra` [S] by which these tell less.
 
@@ -89,6 +89,9 @@ class Restored(Noise):
         """Where nothing was changed."""
         zero, no = np.zeros(S), np.zeros(S, bool)
         return cls(published, zero, zero, zero, no, no)
+
+    def __repr__(self) -> str:
+        return repr(self.published)
 
     @property
     def below(self) -> Noise:
