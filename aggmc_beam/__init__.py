@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from aggmc_beam.fit.hypotheses import equality, stationarity, zero_order
     from aggmc_beam.noise import (
         Binomial,
+        Clipped,
         Detection,
         DiscreteGaussian,
         DiscreteLaplace,
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
         Panel,
         PerStep,
         Poisson,
+        Rounded,
+        Suppressed,
     )
     from aggmc_beam.result import Estimate, Estimates, Groups, read_estimates
     from aggmc_beam.simulation import simulate
@@ -46,6 +49,7 @@ __all__ = [
     "Alarms",
     "Binomial",
     "Change",
+    "Clipped",
     "Comparison",
     "Comparisons",
     "Constraints",
@@ -71,7 +75,9 @@ __all__ = [
     "Parametric",
     "PerStep",
     "Poisson",
+    "Rounded",
     "Sums",
+    "Suppressed",
     "Window",
     "alarms",
     "change",

@@ -21,18 +21,20 @@ from aggmc_beam.fit.observations import (
     check_populations,
     check_sightings,
     check_states,
+    counts_of_shares,
 )
 from aggmc_beam.fit.outside import add_outside
+from aggmc_beam.fit.published import as_published
 from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.sums import run_file
 from aggmc_beam.sums.records import Records
-from aggmc_beam.sums.spec import SumSpec
+from aggmc_beam.sums.spec import REFUSED, SumSpec, gaps_of
 from aggmc_beam.sums.state import AggregationState
 from aggmc_beam.sums.sums import Sums
 
 #: Libraries that make tables, and the options that say what a table's columns hold.
 LIBRARIES = ("polars", "pandas", "pyarrow", "duckdb", "_duckdb", "xarray")
-COLUMN_OPTIONS = ("realization", "time", "counts", "state", "step", "absent", "group_by")
+COLUMN_OPTIONS = ("realization", "time", "counts", "state", "step", "absent", "missing", "values", "group_by")
 #: Endings of files that hold records.
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".pq")
 
@@ -50,6 +52,8 @@ def estimate(
     constraints: Constraints | None = None,
     open_population: bool = False,
     outside: str | None = None,
+    missing: str = "reject",
+    values: str = "counts",
     **table: Any,
 ) -> Any:
     """Estimate how individuals move between states from counts of individuals in each state.
@@ -71,6 +75,10 @@ def estimate(
     constraints: what is known of the matrix beforehand, see `Constraints`.
     open_population: individuals enter and leave, so that totals vary. outside: the name of one more
         state that holds them, counted as the population less all counts.
+    missing: "reject", or "pairwise" if single entries are missing at random (NaN): then a record is used for the
+        pairs of states that it has. Entries that `Suppressed(shown="missing")` noise left out need neither.
+    values: "counts", or "shares" or "percent" of the population, which must then be a number or one per realization,
+        known or assumed.
 
     >>> import aggmc_beam as am
     >>> P = [[0.9, 0.1], [0.3, 0.7]]
@@ -101,6 +109,7 @@ def estimate(
     if outside is None and is_table(data):
         from aggmc_beam.local.table import estimate_table
 
+        table = {"missing": missing, "values": values, **table}
         return estimate_table(data, states, population, settings, replicates, **table)
     refuse_options(data, table)
     if isinstance(data, str | os.PathLike):
@@ -111,8 +120,13 @@ def estimate(
         if not isinstance(population, str):
             population = float(check_populations(population, 1)[0])
         names = check_states(states, data.states)
-        return estimate_sums(data, replace(settings, population=population, states=names))
-    counts = check_counts(data)
+        data, noise = as_published(data, noise, population=population, closed=not open_population)
+        return estimate_sums(data, replace(settings, noise=noise, population=population, states=names))
+    if missing not in ("reject", "pairwise"):
+        raise InputError(f"missing must be 'reject' or 'pairwise'; got {missing!r}")
+    pairwise = missing == "pairwise"
+    counts = check_counts(data, gaps_of(noise, pairwise) != REFUSED and outside is None)
+    counts = counts_of_shares(counts, values, population)
     names = check_states(states, counts.shape[2])
     if outside is not None:
         if isinstance(population, str):
@@ -122,7 +136,9 @@ def estimate(
         counts, noise = add_outside(counts, noise, N)
         names = check_states((*names, outside), counts.shape[2])
         settings = replace(settings, noise=noise)
-    return estimate_sums(*array_sums(counts, population, replace(settings, states=names), replicates))
+    return estimate_sums(
+        *array_sums(counts, population, replace(settings, states=names), replicates, pairwise)
+    )
 
 
 def is_table(data: Any) -> bool:
@@ -179,14 +195,16 @@ def sums_of(
         population = settings.population
         if not isinstance(population, str):
             settings = replace(settings, population=float(check_populations(population, 1)[0]))
-        return data, replace(settings, states=check_states(states, data.states))
-    counts = check_counts(data)
+        settings = replace(settings, states=check_states(states, data.states))
+        data, noise = as_published(data, settings.noise, population=settings.population)
+        return data, replace(settings, noise=noise)
+    counts = check_counts(data, gaps_of(settings.noise, False) != REFUSED)
     N, names = settings.population, check_states(states, counts.shape[2])
     return array_sums(counts, N, replace(settings, population="estimate", states=names), replicates)
 
 
 def array_sums(
-    counts: np.ndarray, population: Any, settings: Settings, replicates: int | None
+    counts: np.ndarray, population: Any, settings: Settings, replicates: int | None, pairwise: bool = False
 ) -> tuple[Sums, Settings]:
     """The sums of an array [K, T, S], and the settings with what the sums are of."""
     K, _, S = counts.shape
@@ -201,7 +219,7 @@ def array_sums(
     assert not isinstance(settings.chain, str)
     spec = SumSpec.plan(
         names, settings.chain, settings.noise, "estimate" if N is None else float(N[0]), each is not None,
-        settings.open_population, replicates=replicates,
+        settings.open_population, replicates=replicates, pairwise=pairwise,
     )  # fmt: skip
     state = AggregationState(spec)
     state.add(Records.of_array(counts, each))

@@ -109,6 +109,12 @@ class Schema:
     clock: Clock = Clock()
     group_by: tuple[str, ...] = ()
     population: str | None = None
+    gaps: bool = False
+    """Whether counts may be missing: null, NaN or empty."""
+    unit: float = 1.0
+    """What values are multiplied by to become counts, besides the population of their row if that is a column and
+    they are `shares`."""
+    shares: bool = False
 
     @property
     def columns(self) -> list[str]:
@@ -137,13 +143,14 @@ class Schema:
 
 @dataclass(frozen=True)
 class Record:
-    """One row that fits its schema. `counts` [S]; of a long row, all but one are NaN."""
+    """One row that fits its schema. `counts` [S], NaN where missing; of a long row, all but that of `state`."""
 
     realization: str
     time: int
     counts: np.ndarray
     population: float | None = None
     group: tuple[str, ...] = ()
+    state: int | None = None
 
 
 def read_record(row: Mapping[str, Any], schema: Schema) -> Record:
@@ -163,7 +170,20 @@ def read_record(row: Mapping[str, Any], schema: Schema) -> Record:
         population = _number(row.get(schema.population), schema.population)
         if population <= 0:
             raise Rejected(f"{schema.population} is {population:g}; a population is above 0")
-    return Record(realization, time, counts, population, group)
+    counts = counts_of(counts, schema, population)
+    state = None if schema.state is None else schema.states.index(identity(row.get(schema.state)))
+    return Record(realization, time, counts, population, group, state)
+
+
+def counts_of(values: np.ndarray, schema: Schema, population: Any = None) -> np.ndarray:
+    """The counts [n, S] or [S] that values are, which may be shares of a population [n, 1] or of one.
+
+    >>> counts_of(np.array([25.0, 75.0]), Schema(("in", "out"), "counts", unit=2.0, shares=True))
+    array([ 50., 150.])
+    """
+    if not schema.shares:
+        return values
+    return values * schema.unit if schema.population is None else values * (schema.unit * population)
 
 
 def read_place(row: Mapping[str, Any], schema: Schema) -> tuple[tuple[str, ...], str, int]:
@@ -183,10 +203,11 @@ def as_row(record: Record, schema: Schema) -> dict[str, Any]:
     row: dict[str, Any] = dict(zip(schema.group_by, record.group, strict=True))
     row[schema.realization] = record.realization
     row[schema.time] = schema.clock.label(record.time)
+    counts = [None if n != n else n for n in record.counts.tolist()]
     if isinstance(schema.counts, str):
-        row[schema.counts] = record.counts.tolist()
+        row[schema.counts] = counts
     else:
-        row |= dict(zip(schema.counts, record.counts.tolist(), strict=True))
+        row |= dict(zip(schema.counts, counts, strict=True))
     if schema.population is not None and record.population is not None:
         row[schema.population] = record.population
     return row
@@ -295,6 +316,17 @@ def good_rows(counts: np.ndarray) -> np.ndarray:
     return np.asarray((np.abs(counts) < MAX_COUNT).all(1))
 
 
+def is_missing(value: Any) -> bool:
+    """Whether a value says that there is none: null, NaN or empty.
+
+    >>> [is_missing(value) for value in (None, " ", float("nan"), 0, "x")]
+    [True, True, True, False, False]
+    """
+    if isinstance(value, str):
+        return not value.strip(SPACE) or value.strip(SPACE).lower() == "nan"
+    return value is None or (isinstance(value, float | np.floating) and value != value)
+
+
 def _counts(row: Mapping[str, Any], schema: Schema) -> np.ndarray:
     if schema.state is not None:
         return _long_count(row, schema)
@@ -318,7 +350,14 @@ def _counts(row: Mapping[str, Any], schema: Schema) -> np.ndarray:
     if plain is not None:
         return plain
     named = zip(schema.states, values, strict=True)
-    return np.array([_number(v, f"the count of {name!r}") for name, v in named])
+    counts = np.array([_count(v, f"the count of {name!r}", schema.gaps) for name, v in named])
+    if np.isnan(counts).all():
+        raise Rejected("all its counts are missing")
+    return counts
+
+
+def _count(value: Any, what: str, gaps: bool) -> float:
+    return float("nan") if gaps and is_missing(value) else _number(value, what)
 
 
 def _plain_numbers(values: Sequence[Any]) -> np.ndarray | None:
@@ -340,7 +379,9 @@ def _long_count(row: Mapping[str, Any], schema: Schema) -> np.ndarray:
     counts = np.full(len(schema.states), np.nan)
     if state not in schema.states:
         raise Rejected(f"state {state!r} is not declared; its record is not used")
-    counts[schema.states.index(state)] = _number(row.get(schema.counts), f"the count of {state!r}")
+    counts[schema.states.index(state)] = _count(
+        row.get(schema.counts), f"the count of {state!r}", schema.gaps
+    )
     return counts
 
 

@@ -3,6 +3,7 @@
     python benchmarks/real.py                 simulated counts: the model as it is, and its violations
     python benchmarks/real.py --data DIR      and published data whose moves are known, as found in DIR
     python benchmarks/real.py --quick         two seeds, few districts: in a minute
+    python benchmarks/real.py --published     instead, counts as publishers show them: published.py
 
 DIR holds CSV files of individual,time,state (panels, counted in random groups) and what
 `realsets.py` names. The error is
@@ -28,6 +29,7 @@ from pathlib import Path
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
+import published as suppressed_and_rounded
 import uses
 from panels import panel_case, read_paths, singles, synthetic_paths
 from realsets import bike_cases, elections, labour
@@ -175,9 +177,16 @@ def main() -> None:
     parser.add_argument("--synthetic", action="store_true", help="panels that are made up, too")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument(
+        "--published", action="store_true", help="suppressed, rounded, missing, clipped counts"
+    )
     parser.add_argument("--only", default="", help="only sets whose name holds this")
     options = parser.parse_args()
     seeds = 2 if options.quick else options.seeds
+    if options.published:
+        found = suppressed_and_rounded.cases(options.data, seeds)
+        suppressed_and_rounded.table(one for one in found if options.only in one[0])
+        return
 
     def all_cases() -> Iterator[Named]:
         yield from simulated(seeds)

@@ -77,9 +77,9 @@ class SumsCombineFn(beam.CombineFn):  # type: ignore[misc]
     Elements that are no records are counted as rejected. A key or window without any valid record is an error,
     unless `max_rejected` says how many may be rejected.
 
-    `states`, `noise`, `population`, `chain` and the names of fields are those of `EstimateTransitions`. `block` is a
-    number of steps: with it, the jackknife groups are blocks of so many steps, whatever the data hold. Without it,
-    they are told by the first records to be summed, some 100,000 of a key, as the local engine tells them.
+    `states`, `noise`, `population`, `chain`, `missing`, `values` and fields are those of `EstimateTransitions`.
+    `block` is a number of steps: with it, the jackknife groups are blocks of so many steps, whatever the data hold.
+    Without it, they are told by the first records to be summed, some 100,000 of a key, as the local engine does it.
 
     >>> import aggmc_beam as am
     >>> from aggmc_beam.beam import Estimate
@@ -107,11 +107,14 @@ class SumsCombineFn(beam.CombineFn):  # type: ignore[misc]
         replicates: int | None = None,
         block: int | None = None,
         max_rejected: int | float | None = None,
+        missing: str = "reject",
+        values: str = "counts",
     ) -> None:
         self._set(make_plan(
             states, noise, population, chain=chain, realization=realization, time=time, counts=counts,
             population_column=population_column, group_by=group_by, step=step, origin=origin,
-            replicates=replicates, block=block, max_rejected=max_rejected,
+            replicates=replicates, block=block, max_rejected=max_rejected, missing=missing,
+            values=values,
         ))  # fmt: skip
 
     @classmethod

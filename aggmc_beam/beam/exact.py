@@ -244,7 +244,9 @@ def whole_records(
     assert place is not None
     absent = plan.config.input.absent or "zero"
     S = len(plan.schema.states)
-    found = join_rows(rows.realization, rows.time, state, rows.counts, rows.population, S, absent)
+    found = join_rows(
+        rows.realization, rows.time, state, rows.counts, rows.population, S, absent, plan.schema.gaps
+    )
     for at, reason in found.rejected:
         noticed["rejected"] += len(at)
         if places is not None:

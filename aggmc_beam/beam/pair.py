@@ -130,7 +130,7 @@ class Pair(beam.DoFn):  # type: ignore[misc]
         track = known.track
         if track is None:
             track = known.track = Track()
-        is_first, row = not track.starts, narrow(record.counts)
+        is_first, row = not track.starts, narrow(self.rule.spec.summed(record.counts[None])[0])
         near = track.take(time, row)
         if near is not None:
             arrivals.add(record.realization, number, N, is_first, time, row, near)
@@ -212,6 +212,6 @@ def _keep(state: Any, held: Held) -> None:
 
 
 def _check_total(record: Record, population: float) -> None:
-    total = float(record.counts.sum())
+    total = float(np.nansum(record.counts))
     if total > population * (1 + 1e-9):
         raise InputError(f"it counts {total:g} individuals, more than the population {population:g}")

@@ -15,7 +15,7 @@ from aggmc_beam.config import Columns, Config, Input, Uncertainty
 from aggmc_beam.config.model import Stream
 from aggmc_beam.errors import InputError
 from aggmc_beam.local.plan import Plan
-from aggmc_beam.local.schema import find_schema
+from aggmc_beam.local.schema import find_schema, has_gaps, unit_of
 from aggmc_beam.local.sources import Source, open_files, open_frame
 from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.records import Clock, Schema
@@ -40,6 +40,8 @@ def make_plan(
     block: int | None = None,
     max_rejected: int | float | None = None,
     stream: Stream | None = None,
+    missing: str = "reject",
+    values: str = "counts",
 ) -> Plan:
     """The plan of a PCollection of records; arguments as for `EstimateTransitions`."""
     columns = counts if isinstance(counts, str) else tuple(counts)
@@ -49,6 +51,8 @@ def make_plan(
             columns=Columns(realization, time, columns, None, population_column),
             step=step,
             origin=origin,
+            missing=missing,
+            values=values,
         ),
         states=tuple(str(s) for s in states),
         group_by=(group_by,) if isinstance(group_by, str) else tuple(group_by),
@@ -119,4 +123,7 @@ def schema_of(config: Config) -> Schema:
         clock=Clock(config.input.step, config.input.origin or 0),
         group_by=config.group_by,
         population=columns.population,
+        gaps=has_gaps(config),
+        unit=unit_of(config),
+        shares=config.input.values != "counts",
     )

@@ -53,7 +53,7 @@ class StreamRule:
         spec = SumSpec.plan(
             schema.states, config.chain, config.noise, config.population, schema.population is not None,
             plan.settings.open_population, schema.clock, schema.group_by,
-            REPLICATES if given is None else given, config.uncertainty.block, schema.realization,
+            REPLICATES if given is None else given, config.uncertainty.block, schema.realization, plan.pairwise,
         )  # fmt: skip
         rule = Replicates.for_group(spec.chain, len(spec.states), Extent(_MANY, _MANY, 0, _MANY), spec.replicates,
                                     spec.block)  # fmt: skip
@@ -61,7 +61,8 @@ class StreamRule:
 
     @property
     def states(self) -> int:
-        return len(self.spec.states)
+        """How many numbers of a record are summed."""
+        return self.spec.columns
 
     @property
     def weighted(self) -> bool:

@@ -48,8 +48,8 @@ class EstimateTransitions(WithErrorHandler):
     From unbounded data the estimates are refreshed: `stream` says how often, how late a record may come and how
     long a silent realization is known.
 
-    states: names, in the order of the counts. noise, population, estimator, chain, level, lags: as for
-    `am.estimate`. realization, time, counts, population_column, group_by: names of fields; `counts` is
+    states: names, in the order of the counts. noise, population, estimator, chain, level, lags, missing, values:
+    as for `am.estimate`. realization, time, counts, population_column, group_by: names of fields; `counts` is
     one field with a list, or one field per state. step, origin: length of a time step, a number or a
     duration such as "1h" for time stamps, and where steps begin.
 
@@ -90,6 +90,8 @@ class EstimateTransitions(WithErrorHandler):
         stream: Stream | None = None,
         shards: int | None = None,
         windowing: str = GLOBAL,
+        missing: str = "reject",
+        values: str = "counts",
     ) -> None:
         super().__init__()
         if windowing not in (GLOBAL, INPUT):
@@ -99,7 +101,7 @@ class EstimateTransitions(WithErrorHandler):
                              "leave `stream` out")  # fmt: skip
         self.plan = make_plan(
             states, noise, population, estimator, chain, level, lags, realization, time, counts, population_column,
-            group_by, step, origin, replicates, block, max_rejected, stream,
+            group_by, step, origin, replicates, block, max_rejected, stream, missing, values,
         )  # fmt: skip
         self.shards, self.windowing = shards, windowing
 

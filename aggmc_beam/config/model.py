@@ -156,9 +156,23 @@ class Input:
         Choice(("zero", "missing")),
         "long layout: what it means that a record has no row for some state. `zero`: nobody was there, as "
         "in tables that leave out zeros, which is what counting rows by state gives. `missing`: the whole "
-        "record is unknown and is left out. Cells filled with zero are counted in the run's summary",
+        "record is unknown and is left out, or with `input.missing: pairwise` that count. "
+        "Cells filled with zero are counted in the run's summary",
         None,
         "`zero`",
+    )
+    values: str = key(
+        Choice(("counts", "shares", "percent")),
+        "what the values are: counts, or shares or percentages of the population, which must then be given, known or "
+        "assumed: `population` or `input.columns.population`",
+        "counts",
+    )
+    missing: str = key(
+        Choice(("reject", "pairwise")),
+        "what becomes of a record with a count that is missing (null, NaN or empty): it is rejected, or used for the "
+        "pairs of states that it has, as if counts were missing at random. Counts that noise `suppressed` with "
+        "`shown: missing` leaves out need neither",
+        "reject",
     )
     resume: str | None = key(
         text("a path"),
@@ -406,6 +420,12 @@ class Config:
             raise InputError("states must be listed for a stream; from-data needs files that are complete")
         if self.population is not None and self.input.columns.population is not None:
             raise InputError("population and input.columns.population are both given; keep one")
+        given = isinstance(self.population, float | int) or self.input.columns.population is not None
+        if self.input.values != "counts" and not given:
+            raise InputError(
+                f"input.values: {self.input.values} needs the number that they are shares of, known or assumed: "
+                "give population, or input.columns.population"
+            )
         if self.constraints is not None and self.known_states is not None:
             check_estimator(self.estimator, self.constraints.constraints().cells(self.known_states))
         if isinstance(self.states, tuple) and self.noise.is_known:

@@ -22,6 +22,7 @@ from aggmc_beam.fit.cell import CellFit, Point, Seen, common_ground
 from aggmc_beam.fit.checks import Check, check_totals
 from aggmc_beam.fit.intervals import Parts, Uncertainty
 from aggmc_beam.fit.resolve import resolve
+from aggmc_beam.fit.restored import Restored
 from aggmc_beam.fit.scores import doubt
 from aggmc_beam.fit.shared import SharedCells, can_share
 from aggmc_beam.noise import Exact, Noise
@@ -147,6 +148,7 @@ class Fit:
             diagnostics["scores"] = scores = data.scores(point.P, found)
             if data.is_shocked(point, scores):
                 found = found.nothing_known()
+            found = found.rows_unknown(self.lost)
         P = data.guarded(point.P, data.x.mu < RARE * share_error)
         return self.assemble(data, P, found, share_error, point, cell, diagnostics)
 
@@ -227,6 +229,12 @@ class Fit:
             fitted.append(replace(made, estimator="parametric"))
         combined = self.combined(cells, fitted, skipped)
         return replace(combined, coefficients=theta)
+
+    @property
+    def lost(self) -> np.ndarray:
+        """[S]: states of whose counts too little was published."""
+        noise = self.resolved.noise
+        return noise.lost if isinstance(noise, Restored) else np.zeros(self.S, bool)
 
     def latent(self, moments: Moments, profile: Callable[[], Profile | None] | None = None) -> Latent:
         x = latent(
@@ -318,6 +326,7 @@ class Fit:
                 },
                 "checks": [asdict(check) for check in checks],
                 "population": resolved.note,
+                **({"published": resolved.noise.note()} if isinstance(resolved.noise, Restored) else {}),
                 "outside": int(((P < 0) | (P > 1)).sum()),
                 "condition": _condition(x.gram),
                 **diagnostics,
@@ -348,6 +357,8 @@ class Fit:
     def _warnings(self, estimate: Estimate, data: CellFit, checks: Sequence[Check]) -> Iterator[str]:
         """What a user must read before the estimate."""
         notes = estimate.diagnostics
+        if isinstance(self.resolved.noise, Restored):
+            yield from self.resolved.noise.sentences(self.names)
         if estimate.counts["overlaps"]:
             yield (
                 f"{estimate.counts['overlaps']:,} records were in several of the sums that were merged, and count "

@@ -11,12 +11,14 @@ from aggmc_beam.chain import as_chain
 from aggmc_beam.config.special import chain_to_plain
 from aggmc_beam.errors import InputError
 from aggmc_beam.fit.fit import Settings, estimate_sums
+from aggmc_beam.fit.published import as_published
 from aggmc_beam.fit.resolve import Mapped
 from aggmc_beam.noise import Exact
 from aggmc_beam.progress import ProgressHook, no_progress
 from aggmc_beam.records import Clock
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.sums.records import Group
+from aggmc_beam.sums.spec import MARKED, check_gaps
 from aggmc_beam.sums.state import AggregationState
 from aggmc_beam.sums.sums import Sums
 
@@ -72,8 +74,12 @@ def group_sums(state: AggregationState, group: int, settings: Settings) -> tuple
             raise InputError("populations were given for each realization; another cannot be set")
         population = float(N.mean())
         sums, weighted = _as_shares_of(sums, N, state.of_shares)
+    check_gaps(spec.gaps, noise)
     if settings.open_population and isinstance(noise, Exact) and population == "estimate":
         population = float(sums.total.lag0.left.sum())
+    sums, noise = as_published(
+        sums, noise, weighted, population, spec.gaps == MARKED, not settings.open_population
+    )
     known = replace(settings, noise=noise, population=population, weighted=weighted, states=spec.states)
     return sums, known
 

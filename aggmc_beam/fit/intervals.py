@@ -106,8 +106,13 @@ class Uncertainty:
     def nothing_known(self) -> Uncertainty:
         """Of any row."""
         rows = np.ones(len(self.parts.sampling), bool)
-        unknown = np.where(np.isnan(self.parts.sampling), np.nan, 1.0)
-        return replace(self, parts=replace(self.parts, disagreement=unknown), contradicted=rows)
+        return replace(self.rows_unknown(rows), contradicted=rows)
+
+    def rows_unknown(self, rows: np.ndarray) -> Uncertainty:
+        """With any probability possible in these rows [S]."""
+        known = np.isnan(self.parts.sampling) | ~rows[:, None]
+        parts = replace(self.parts, disagreement=np.where(known, self.parts.disagreement, 1.0))
+        return replace(self, parts=parts)
 
     @property
     def contradiction(self) -> float:

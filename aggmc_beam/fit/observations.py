@@ -12,8 +12,9 @@ from aggmc_beam.noise import Binomial, Detection, Exact, Noise, Panel, Poisson
 from aggmc_beam.records import MAX_COUNT
 
 
-def check_counts(data: Any) -> np.ndarray:
-    """An array [K, T, S] of finite numbers, with NaN rows for missing steps; [T, S] means K = 1."""
+def check_counts(data: Any, gaps: bool = False) -> np.ndarray:
+    """An array [K, T, S] of finite numbers, with NaN rows for missing steps; [T, S] means K = 1. With `gaps`,
+    single entries may be NaN too."""
     try:
         counts = np.asarray(data, np.float64)
     except (TypeError, ValueError) as error:
@@ -36,15 +37,27 @@ def check_counts(data: Any) -> np.ndarray:
         raise InputError(f"a count is beyond {MAX_COUNT:g}, too large to be one")
     missing = np.isnan(counts)
     partial = missing.any(2) & ~missing.all(2)
-    if partial.any():
+    if partial.any() and not gaps:
         k, t = np.argwhere(partial)[0]
         raise InputError(
-            f"realization {k}, step {t} has NaN for some states only; a step is observed for all states "
-            "or for none"
+            f"realization {k}, step {t} has NaN for some states only; give missing='pairwise' if entries are missing "
+            "at random, or Suppressed noise if they were left out because they are small"
         )
     if missing.all():
         raise InputError("all counts are NaN; there is nothing to estimate from")
     return counts
+
+
+def counts_of_shares(values: np.ndarray, what: str, population: Any) -> np.ndarray:
+    """The counts [K, T, S] that values are: themselves, or shares or percentages of the population."""
+    units = {"counts": 1.0, "shares": 1.0, "percent": 0.01}
+    if what not in units:
+        raise InputError(f"values must be one of {', '.join(units)}; got {what!r}")
+    if what == "counts":
+        return values
+    if isinstance(population, str):
+        raise InputError(f"values={what!r} needs the population that they are shares of, known or assumed")
+    return np.asarray(values * units[what] * check_populations(population, len(values))[:, None, None])
 
 
 def check_states(states: Sequence[Any] | None, S: int) -> tuple[str, ...]:

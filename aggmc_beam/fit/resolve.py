@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from aggmc_beam.errors import InputError
 from aggmc_beam.fit.population import binomial_from_summary, exact_population, sigma_from_totals
+from aggmc_beam.fit.restored import Restored
 from aggmc_beam.noise import Binomial, Exact, Laplace, Noise, Panel
 from aggmc_beam.sums.moments import Moments
 
@@ -64,8 +65,11 @@ class Mapped(Noise):
         return self.original.to_dict()
 
 
-def resolve(noise: Noise, population: float | str, weighted: bool, moments: Moments) -> Resolved:
+def resolve(
+    noise: Noise, population: float | str, weighted: bool, moments: Moments, extra: float = 0.0
+) -> Resolved:
     """Complete `noise` and `population` from the moments of all data; refuse where they cannot tell.
+    `extra`: what the variance of totals has beside the noise.
 
     >>> import aggmc_beam as am
     >>> y, _ = am.simulate(states=3, steps=4000, noise=am.Binomial(0.5), seed=2)
@@ -73,11 +77,14 @@ def resolve(noise: Noise, population: float | str, weighted: bool, moments: Mome
     >>> round(found.population), round(found.noise.alpha, 2)
     (102, 0.49)
     """
+    if isinstance(noise, Restored) and not noise.is_known:
+        found = resolve(noise.below, population, weighted, moments, float(noise.extra.sum()))
+        return replace(found, noise=noise.over(found.noise))
     mean = float(moments.lag0.left.sum())
     if weighted:
         return _resolve_weighted(noise, mean, moments)
     n = moments.records
-    variance = float(moments.lag0.product.sum()) / (n - 1) if n > 1 else np.nan
+    variance = float(moments.lag0.product.sum()) / (n - 1) - extra if n > 1 else np.nan
     if not noise.is_known:
         return _resolve_noise(noise, population, mean, variance, moments)
     if population != "estimate":

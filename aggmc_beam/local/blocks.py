@@ -175,6 +175,7 @@ class BlockReader:
             tidy.population,
             len(self.schema.states),
             self.absent,
+            self.schema.gaps,
         )
         counts = self.counts
         for rows, reason in joined.rejected:

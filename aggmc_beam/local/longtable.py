@@ -12,6 +12,7 @@ from aggmc_beam.local.tidy import narrowed
 SPARSE = 8
 
 SPOILED = "another row of its record cannot be used, so the record is not"
+NOTHING = "all its counts are missing"
 INCOMPLETE = "its record has no row for some state, and input.absent is missing"
 
 
@@ -44,10 +45,12 @@ def join_rows(
     population: np.ndarray | None,
     S: int,
     absent: str = "zero",
+    gaps: bool = False,
 ) -> Joined:
     """The records that rows in any order make. A row of state -1 spoils its record.
 
-    `absent` tells what a state without a row means: "zero", or that the record is "missing".
+    `absent` tells what a state without a row means: "zero", or that the record is "missing", or only its count if
+    there may be `gaps`.
 
     >>> join_rows(*np.array([[0, 0, 0], [5, 5, 6], [0, 1, 1], [3, 4, 9]]), None, 2).counts.tolist()
     [[3, 4], [0, 9]]
@@ -63,7 +66,8 @@ def join_rows(
     cell, value = (record * S + state)[good], count[good]
     times = np.bincount(cell, minlength=R * S).reshape(R, S)
     whole = len(cell) == R * S and bool((times == 1).all()) and not spoiled.any()
-    table = np.zeros(R * S, count.dtype)
+    lacking = gaps and absent == "missing"
+    table = np.full(R * S, np.nan) if lacking else np.zeros(R * S, count.dtype)
     # Written backwards, so that of repeated rows the first stays.
     table[cell[::-1]] = value[::-1]
     keep = ~spoiled
@@ -72,14 +76,22 @@ def join_rows(
     if spoiled.any():
         rejected.append((place[~bad & spoiled[record]], SPOILED))
     if not whole:
-        conflicting = len(np.unique(cell[table[cell] != value] // S))
+        kept_value = table[cell]
+        differs = (kept_value != value) & ~((kept_value != kept_value) & (value != value))
+        conflicting = len(np.unique(cell[differs] // S))
         short = (times == 0).any(1) & keep
-        if absent == "missing":
+        if lacking:
+            pass
+        elif absent == "missing":
             keep &= ~short
             incomplete = int(short.sum())
             rejected.append((place[short[record]], INCOMPLETE))
         else:
             filled = int((times[short] == 0).sum())
+    if gaps:
+        nothing = np.isnan(table.reshape(R, S)).all(1) & keep
+        keep &= ~nothing
+        rejected.append((place[nothing[record]], NOTHING))
     at = first if keep.all() else first[keep]
     distinct = np.full(R, S) if whole else (times[keep] > 0).sum(1)
     again = (

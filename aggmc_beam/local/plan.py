@@ -50,8 +50,13 @@ class Plan:
         return SumSpec.plan(
             schema.states, config.chain, config.noise, config.population, schema.population is not None,
             self.settings.open_population, schema.clock, schema.group_by, config.uncertainty.replicates,
-            config.uncertainty.block, schema.realization,
+            config.uncertainty.block, schema.realization, self.pairwise,
         )  # fmt: skip
+
+    @property
+    def pairwise(self) -> bool:
+        """Whether entries may be missing at random."""
+        return self.config.input.missing == "pairwise"
 
     def reader(self) -> BlockReader:
         return BlockReader(self.sources, self.schema, self.config.input.absent or "zero")

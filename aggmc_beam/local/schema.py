@@ -11,6 +11,7 @@ from aggmc_beam.local.batches import Batch
 from aggmc_beam.local.sources import Source, reading
 from aggmc_beam.local.tidy import distinct_names
 from aggmc_beam.records import Clock, Rejected, Schema, read_place
+from aggmc_beam.sums.spec import REFUSED, gaps_of
 
 LIST_COLUMN, COUNT_COLUMN, STATE_COLUMN = "counts", "count", "state"
 
@@ -27,12 +28,27 @@ def find_schema(config: Config, sources: list[Source]) -> Schema:
         clock=clock(config.input),
         group_by=config.group_by,
         population=columns.population,
+        gaps=has_gaps(config),
+        unit=unit_of(config),
+        shares=config.input.values != "counts",
     )
     for source in sources:
         for column in schema.columns:
             if column not in source.columns:
                 raise InputError(_no_column(source, column, config))
     return schema if schema.states else replace(schema, states=_states(schema, sources))
+
+
+def has_gaps(config: Config) -> bool:
+    """Whether counts may be missing."""
+    return gaps_of(config.noise, config.input.missing == "pairwise") != REFUSED
+
+
+def unit_of(config: Config) -> float:
+    """What shares are multiplied by, besides the population of their row if that is a column."""
+    unit = {"counts": 1.0, "shares": 1.0, "percent": 0.01}[config.input.values]
+    of_all = config.input.values != "counts" and isinstance(config.population, float | int)
+    return unit * float(config.population) if of_all else unit  # type: ignore[arg-type]
 
 
 def clock(input: Input) -> Clock:

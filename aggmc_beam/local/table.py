@@ -41,6 +41,7 @@ def estimate_table(
     column of lists, or one column per state; by default "counts" if there is one, else the columns named as
     the states. state: the column of the state's name, for a table with one row per state, where counts is the
     column of the count ("count") and absent tells what a state without a row means ("zero" or "missing").
+    missing, values: as for `am.estimate`.
     step: length of a time step, a number or a duration such as "1h" for time stamps.
     group_by: columns; the result is then `Groups`, with an estimate for each.
 
@@ -142,6 +143,8 @@ def _config(
             ),
             step=options.get("step", 1),
             absent=options.get("absent"),
+            missing=options.get("missing", "reject"),
+            values=options.get("values", "counts"),
         ),
         states=FROM_DATA if states is None else tuple(str(s) for s in states),
         group_by=(group_by,) if isinstance(group_by, str) else tuple(group_by),

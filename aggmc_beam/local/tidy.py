@@ -25,6 +25,7 @@ from aggmc_beam.records import (
     Record,
     Rejected,
     Schema,
+    counts_of,
     good_rows,
     identity,
     read_place,
@@ -123,12 +124,16 @@ class Tidier:
             state = self._states(frame[schema.state], batch.is_json)
             values = _numbers(frame[str(schema.counts)])
             value = values.cast(pl.Float64).fill_null(np.nan).to_numpy()
-            counts, fine = value, (np.abs(value) < MAX_COUNT) & (state >= 0)
+            there = np.abs(value) < MAX_COUNT
+            if schema.gaps:
+                gone = missing(frame[str(schema.counts)])
+                value, there = np.where(gone, np.nan, value), there | gone
+            counts, fine = value, there & (state >= 0)
             fine = None if fine.all() else fine
         elif isinstance(schema.counts, str):
-            counts, fine = lists(frame[schema.counts], len(schema.states), source)
+            counts, fine = lists(frame[schema.counts], len(schema.states), source, schema.gaps)
         else:
-            counts, fine = _matrix([_numbers(frame[c]) for c in schema.counts])
+            counts, fine = _matrix([frame[c] for c in schema.counts], schema.gaps)
         if fine is not None:
             good &= fine
             at = np.flatnonzero(good)
@@ -139,6 +144,9 @@ class Tidier:
             rows = batch.rows
         columns = [c.rechunk() for c in columns]
         sizes = None if schema.population is None else columns.pop().to_numpy().astype(np.float64)
+        if schema.shares:
+            each = sizes[:, None] if sizes is not None and state is None else sizes
+            counts = narrowed(counts_of(np.asarray(counts, np.float64), schema, each))
         return Tidy(rows, columns[:-1], columns[-1].to_numpy(), counts, state, sizes)
 
     def _names(self, column: pl.Series, is_json: bool) -> pl.Series:
@@ -185,7 +193,7 @@ class Tidier:
         names.append(pl.Series([r.realization for r in records], dtype=pl.String))
         counts, state = np.array([r.counts for r in records]), None
         if self.schema.state is not None:
-            state = np.where(np.isnan(counts).all(1), -1, np.argmin(np.isnan(counts), 1)).astype(np.int32)
+            state = np.array([-1 if r.state is None else r.state for r in records], np.int32)
             counts = counts[np.arange(len(counts)), np.maximum(state, 0)]
         population = None
         if self.schema.population is not None:
@@ -356,18 +364,46 @@ def _numbers(column: pl.Series) -> pl.Series:
     return pl.Series(column.name, [None], pl.Float64).new_from_index(0, len(column))
 
 
-def _matrix(columns: Sequence[pl.Series]) -> tuple[np.ndarray, np.ndarray | None]:
+def missing(column: pl.Series) -> np.ndarray:
+    """Which values say that there is none, as `records.is_missing`.
+
+    >>> missing(pl.Series([None, " ", "NaN", "0", "x"])).tolist()
+    [True, True, True, False, False]
+    """
+    found = column.is_null()
+    if column.dtype == pl.String:
+        text = column.str.strip_chars(SPACE)
+        found = found | ((text == "") | (text.str.to_lowercase() == "nan")).fill_null(False)
+    elif column.dtype.is_float():
+        found = found | column.is_nan().fill_null(False)
+    return found.to_numpy()
+
+
+def _matrix(given: Sequence[pl.Series], gaps: bool) -> tuple[np.ndarray, np.ndarray | None]:
     """Columns side by side, as integers where all are whole, and which rows are good (None: all)."""
+    columns = [_numbers(c) for c in given]
+    gone = np.column_stack([missing(c) for c in given]) if gaps else None
+    if gone is not None and gone.any():
+        floats = [c.cast(pl.Float64).fill_null(np.nan).to_numpy() for c in columns]
+        return _with_gaps(np.column_stack(floats), gone)
     frame = pl.DataFrame([c.alias(str(i)) for i, c in enumerate(columns)])
-    missing = [c for c in frame.columns if frame[c].null_count()]
+    lacking = [c for c in frame.columns if frame[c].null_count()]
     if all(is_whole(dtype) for dtype in frame.dtypes):
         there = None
-        if missing:
-            there = frame.select(pl.all_horizontal(pl.col(missing).is_not_null())).to_series().to_numpy()
-            frame = frame.with_columns(pl.col(missing).fill_null(0))
+        if lacking:
+            there = frame.select(pl.all_horizontal(pl.col(lacking).is_not_null())).to_series().to_numpy()
+            frame = frame.with_columns(pl.col(lacking).fill_null(0))
         return _integers(frame), there
-    values = frame.cast(pl.Float64).with_columns(pl.col(missing).fill_null(np.nan)).to_numpy(order="c")
+    values = frame.cast(pl.Float64).with_columns(pl.col(lacking).fill_null(np.nan)).to_numpy(order="c")
     return _checked(values)
+
+
+def _with_gaps(values: np.ndarray, gone: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Counts [n, S] with NaN where they are `gone`, and which rows are good (None: all)."""
+    good = ((np.abs(values) < MAX_COUNT) | gone).all(1) & ~gone.all(1)
+    values = np.where(gone, np.nan, values)
+    values[~good] = 0
+    return values, None if good.all() else good
 
 
 def _integers(frame: pl.DataFrame) -> np.ndarray:
@@ -396,27 +432,31 @@ def narrowed(values: np.ndarray) -> np.ndarray:
     (dtype('int32'), dtype('float64'))
     """
     start = values[:64]
-    if not (start == np.rint(start)).all() or np.abs(values).max(initial=0) >= 2**31:
+    if not ((start == np.rint(start)).all() and np.abs(values).max(initial=0) < 2**31):
         return values
     found = values.astype(np.int32)
     return found if np.array_equal(found, values) else values
 
 
-def lists(column: pl.Series, S: int, source: str) -> tuple[np.ndarray, np.ndarray | None]:
+def lists(column: pl.Series, S: int, source: str, gaps: bool = False) -> tuple[np.ndarray, np.ndarray | None]:
     """The counts [n, S] in lists, and which rows are good (None: all)."""
     dtype = column.dtype
-    if dtype == pl.String:
-        part = pl.element().str.strip_chars(SPACE).cast(pl.Float64, strict=False)
-        split = pl.col("text").str.strip_chars("[]() \t").str.split(",").list.eval(part)
-        column = column.to_frame("text").select(split).to_series()
+    if is_text := dtype == pl.String:
+        column = column.str.strip_chars("[]() \t").str.split(",")
     elif isinstance(dtype, pl.Array):
         column = column.arr.to_list()
-    if not isinstance(column.dtype, pl.List) or not column.dtype.inner.is_numeric():
+    if column.dtype == pl.List(pl.Null):
+        column = column.cast(pl.List(pl.Float64))
+    if not isinstance(column.dtype, pl.List) or not (is_text or column.dtype.inner.is_numeric()):
         raise InputError(f"column {column.name!r} of {source} holds {dtype}, not lists of counts")
     fits = (column.list.len() == S).fill_null(False)
     all_fit = bool(fits.all())
-    numbers = _numbers((column if all_fit else column.filter(fits)).list.explode())
-    if is_whole(numbers.dtype) and not numbers.null_count():
+    given = (column if all_fit else column.filter(fits)).list.explode()
+    numbers = _numbers(given)
+    gone = missing(given).reshape(-1, S) if gaps else np.zeros(0, bool)
+    if gone.any():
+        found, good = _with_gaps(numbers.cast(pl.Float64).fill_null(np.nan).to_numpy().reshape(-1, S), gone)
+    elif is_whole(numbers.dtype) and not numbers.null_count():
         found, good = _integers(numbers.to_frame()).reshape(-1, S), None
     else:
         values = numbers.cast(pl.Float64).fill_null(np.nan).to_numpy().reshape(-1, S)

@@ -7,6 +7,7 @@ from typing import Any
 
 from aggmc_beam.errors import InputError, nearest
 from aggmc_beam.noise.additive import DiscreteGaussian, DiscreteLaplace, Exact, Gaussian, Laplace, Panel
+from aggmc_beam.noise.layers import Clipped, Rounded, Suppressed
 from aggmc_beam.noise.linear import Linear
 from aggmc_beam.noise.model import Noise
 from aggmc_beam.noise.sightings import Binomial, Detection, Poisson
@@ -27,6 +28,9 @@ _MODELS: dict[str, tuple[Any, tuple[str, ...], tuple[str, ...]]] = {
     "discrete-laplace": (DiscreteLaplace, ("scale",), ("epsilon", "sensitivity")),
     "linear": (Linear, ("A", "b", "covariance"), ()),
     "per-step": (PerStep, ("models",), ()),
+    "suppressed": (Suppressed, ("below", "shown", "noise", "zeros"), ()),
+    "rounded": (Rounded, ("base", "random", "noise"), ()),
+    "clipped": (Clipped, ("at", "noise"), ()),
 }
 
 
@@ -39,6 +43,8 @@ def noise_from_dict(description: Mapping[str, Any]) -> Noise:
     Binomial(alpha=0.5)
     >>> noise_from_dict({"model": "discrete-laplace", "epsilon": 0.1})
     DiscreteLaplace(scale=10.0)
+    >>> noise_from_dict({"model": "clipped", "noise": {"model": "laplace", "scale": 2}})
+    Clipped(at=0.0, noise=Laplace(scale=2.0))
     """
     if not isinstance(description, Mapping):
         raise InputError(
@@ -58,12 +64,15 @@ def noise_from_dict(description: Mapping[str, Any]) -> Noise:
         raise InputError(f"{name} noise has both {keys[0]} and a privacy budget; keep one of them")
     if spent and not spent & {"epsilon", "rho"}:
         raise InputError(f"{name} noise with a privacy budget needs epsilon")
-    if keys and not spent and keys[0] not in options:
+    if keys and model is not Clipped and not spent and keys[0] not in options:
         also = f" (or a privacy budget: {', '.join(budget)})" if budget else ""
         raise InputError(f"{name} noise needs {keys[0]}{also}")
     if name == "per-step":
         if not isinstance(options["models"], list | tuple):
             raise InputError("per-step noise needs models: a list of noise descriptions")
         return PerStep([noise_from_dict(step) for step in options["models"]])
+    if "noise" in options:  # what a layer lies over; a name alone is one without parameters
+        below = options["noise"]
+        options["noise"] = noise_from_dict({"model": below} if isinstance(below, str) else below)
     made: Noise = model.private(**options) if spent else model(**options)
     return made

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from aggmc_beam.errors import InputError
 from aggmc_beam.noise.checks import FloatArray, whole
+from aggmc_beam.noise.layers import Layer
 from aggmc_beam.noise.model import Noise
 
 
@@ -32,8 +33,10 @@ class PerStep(Noise):
         if not models:
             raise InputError("per-step noise needs at least one model")
         for t, model in enumerate(models):
-            if not isinstance(model, Noise) or model.varies:
-                raise InputError(f"per-step models[{t}] must be a noise model of one step, got {model!r}")
+            if not isinstance(model, Noise) or model.varies or isinstance(model, Layer):
+                raise InputError(
+                    f"per-step models[{t}] must be a noise model of one step, and no layer, got {model!r}"
+                )
         object.__setattr__(self, "models", models)
 
     @property

@@ -30,6 +30,9 @@ _NOISE = {
     "discrete-laplace": _ADDED.format("scale {scale} (discrete Laplace)"),
     "linear": "The mean of the counts is a known linear function of the true counts.",
     "per-step": "The counts of each step have their own noise.",
+    "suppressed": "Counts below {below} are not shown.",
+    "rounded": "Counts are rounded to multiples of {base}.",
+    "clipped": "Counts below {at} are shown as {at}.",
 }
 
 
@@ -130,12 +133,19 @@ def _tone(value: Mapping[str, Any]) -> str:
 
 
 def noise_in_words(noise: Any) -> str:
-    """What a noise description says of the counts."""
+    """What a noise description says of the counts.
+
+    >>> noise_in_words({"model": "rounded", "base": 5, "noise": {"model": "binomial", "alpha": 0.5}})
+    'Everyone is seen with probability 0.5, independently of others and of the state. Counts are rounded to multiples of 5.'
+    """
     if not isinstance(noise, Mapping):
         return "The noise model is not recorded."
     values = {key: plain(value) for key, value in noise.items()}
     try:
-        return _NOISE[values.get("model", "")].format(**values)
+        found = _NOISE[values.get("model", "")].format(**values)
+        return (
+            f"{noise_in_words(noise['noise'])} {found}" if isinstance(noise.get("noise"), Mapping) else found
+        )
     except KeyError:
         return _sentence(f"Noise {plain(noise)}")
 

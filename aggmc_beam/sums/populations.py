@@ -59,7 +59,7 @@ def _check_closed(
 
 
 def _check_totals(spec: SumSpec, records: Records, population: np.ndarray | float) -> None:
-    totals = records.counts.sum(1, dtype=np.float64)
+    totals = np.asarray(np.nansum(records.counts, 1, dtype=np.float64))
     excess = np.flatnonzero(totals > population * (1 + 1e-9))
     if len(excess):
         at = excess[0]

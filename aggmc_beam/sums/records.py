@@ -19,7 +19,8 @@ class Records:
 
     `names[realization[i]]` is the realization of record i, and `groups[group_of[realization[i]]]` its group.
     Names are canonical, see `aggmc_beam.records.identity`, and those of a group distinct: an array of text, or
-    of integers where all are whole numbers. `counts` [n, S] are whole numbers or floats, `population` [n] is
+    of integers where all are whole numbers. `counts` [n, S] are whole numbers, or floats of which NaN is missing,
+    `population` [n] is
     given where each realization has its own, and `rows` [n] tells how many rows of a long table a record has
     (None: one).
     """
@@ -39,7 +40,7 @@ class Records:
     @classmethod
     def of_array(cls, counts: np.ndarray, population: np.ndarray | None = None) -> Records:
         """The records of an array [K, T, S], NaN rows being missing steps; `population` [K]."""
-        key, time = np.nonzero(~np.isnan(counts).any(2))
+        key, time = np.nonzero(~np.isnan(counts).all(2))
         names, of = np.arange(len(counts)), np.zeros(len(counts), np.int64)
         return cls(
             key, time, counts[key, time], names, of, ((),), None if population is None else population[key]

@@ -21,7 +21,7 @@ from aggmc_beam.sums import storage
 from aggmc_beam.sums.jackknife import Replicates
 from aggmc_beam.sums.moments import Counts
 from aggmc_beam.sums.records import realization_numbers
-from aggmc_beam.sums.spec import ONE, POPULATIONS, SumSpec
+from aggmc_beam.sums.spec import GAPS, ONE, POPULATIONS, REFUSED, SumSpec
 from aggmc_beam.sums.state import AggregationState
 from aggmc_beam.sums.steps import StepSums
 from aggmc_beam.sums.sums import Sums
@@ -81,6 +81,8 @@ def state_to_bytes(state: AggregationState, deflate: bool = True) -> bytes:
         "of_shares": state.of_shares,
         "groups": [list(group) for group in state.groups],
     }
+    if spec.gaps != REFUSED:
+        meta["gaps"] = spec.gaps
     rules = [(r.groups, r.per_key, r.span, r.start) for r in state.rules]
     arrays = {
         **halved(sums_to_arrays(state.sums)),
@@ -99,7 +101,7 @@ def state_to_bytes(state: AggregationState, deflate: bool = True) -> bytes:
 def state_from_bytes(data: bytes | memoryview, source: str = "these bytes") -> AggregationState:
     with storage.unpacked(data, RUN, source) as (meta, arrays):
         state = AggregationState(_spec(meta))
-        S = len(state.spec.states)
+        S = state.spec.columns
         state.groups = [_names(group, "groups", distinct=False) for group in meta["groups"]]
         if len(set(state.groups)) != len(state.groups):
             raise InputError("its groups are not all different")
@@ -258,7 +260,8 @@ def _spec(meta: dict[str, Any]) -> SumSpec:
     sizes = all(n is None or (type(n) is int and n > 0) for n in numbers)
     N = meta["population"]
     fits = N is None or (isinstance(N, int | float) and 0 < N < MAX_COUNT)
-    known = meta["populations"] in POPULATIONS and isinstance(meta["undo"], bool)
+    gaps = meta.get("gaps", REFUSED)
+    known = meta["populations"] in POPULATIONS and isinstance(meta["undo"], bool) and gaps in GAPS
     if not (states and clock_fits and sizes and fits and known):
         raise InputError("its header is not that of a run")
     if isinstance(step, str):
@@ -275,6 +278,7 @@ def _spec(meta: dict[str, Any]) -> SumSpec:
         numbers[0],
         numbers[1],
         _name(meta["realization"]),
+        gaps,
     )
 
 

@@ -19,7 +19,7 @@ from aggmc_beam.sums.kernel import find_pairs
 from aggmc_beam.sums.moments import Counts
 from aggmc_beam.sums.populations import check_populations, told_populations
 from aggmc_beam.sums.records import Group, Records, extents_of, realization_numbers
-from aggmc_beam.sums.spec import ONE, SumSpec
+from aggmc_beam.sums.spec import MISSING, ONE, REFUSED, SumSpec
 from aggmc_beam.sums.sums import Sums, add_sums
 from aggmc_beam.sums.tracks import Taken, Tracks
 
@@ -52,7 +52,7 @@ class AggregationState:
     """
 
     def __init__(self, spec: SumSpec) -> None:
-        S = len(spec.states)
+        S = spec.columns
         self.spec = spec
         self.groups: list[Group] = []
         self.rules: list[Replicates] = []
@@ -81,17 +81,17 @@ class AggregationState:
         """Add the sums of a block. Parts are joined when together they are as large as the first, so that a block
         costs no more than it holds."""
         self._parts.append(part)
-        size, *more = (len(p.label) * len(self.spec.states) + len(p.steps.key) for p in self._parts)
+        size, *more = (len(p.label) * self.spec.columns + len(p.steps.key) for p in self._parts)
         if sum(more) >= size:
             self._join_parts()
 
     def _join_parts(self) -> None:
-        self._parts = [add_sums(len(self.spec.states), self._parts)]
+        self._parts = [add_sums(self.spec.columns, self._parts)]
 
     def _centres(self) -> np.ndarray | None:
         """[groups, S]: about what the sums of groups are, as far as there are any."""
         if len(self._centre) < len(self.groups) or np.isnan(self._centre).any():
-            found = np.full((len(self.groups), len(self.spec.states)), np.nan)
+            found = np.full((len(self.groups), self.spec.columns), np.nan)
             first = self._parts[0]
             found[first.label[:, 0]] = first.centre
             self._centre = found
@@ -114,11 +114,13 @@ class AggregationState:
         records = records.without_unused_names()
         key = self._keys(records)[records.realization]
         N, refused = self._populations(records, key)
+        if self.spec.gaps == REFUSED and records.counts.dtype.kind == "f":
+            refused |= dict.fromkeys(np.flatnonzero(np.isnan(records.counts).any(1)).tolist(), MISSING)
         at = None
         if refused:
             at = np.setdiff1d(np.arange(len(records)), np.fromiter(refused, np.int64))
             records, key, N = records.take(at), key[at], None if N is None else N[at]
-        values, weight = records.counts, None
+        values, weight = self.spec.summed(records.counts), None
         if self.spec.undo:
             values = undo_noise(np.asarray(values, np.float64), records.time, self.spec.noise)
         if N is not None and (self.of_shares or not self._is_one_population()):
