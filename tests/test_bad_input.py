@@ -13,7 +13,12 @@ from aggmc_beam.local import engine, run
 
 HEADER = "realization,time,home,work\n"
 GOOD = "".join(f"{k},{t},{10 + (k + t) % 3},{20 - (k + t) % 3}\n" for k in range(3) for t in range(12))
-PLAIN = {"states": ["home", "work"], "noise": {"model": "gaussian", "sigma": 1}, "population": 30}
+PLAIN = {
+    "states": ["home", "work"],
+    "noise": {"model": "gaussian", "sigma": 1},
+    "population": 30,
+    "max_rejected": 1.0,
+}
 
 
 def run_on(path, **more):
@@ -55,8 +60,9 @@ REJECTED = {
     "a time stamp": ("1,2026-01-01,3,5\n", "for time stamps give step as a duration"),
     "too many fields": ("1,99,3,5,7\n", "it has more fields than the header"),
     "a decimal comma": ("1,99,3,5,5\n", "it has more fields than the header"),
-    "a thousands mark": ('1,99,"1,000",5\n', "the count of 'home' is '1,000', not a number"),
+    "a decimal mark": ('1,99,"1,5",5\n', "the count of 'home' is '1,5', not a number"),
     "an underscore": ("1,99,1_0,5\n", "not a number"),
+    "an open quote": ('1,99,"3,4\n', "a quotation mark is opened and not closed"),
     "no UTF-8": (b"\xff,99,3,5\n", "realization is not UTF-8 text"),
 }
 
@@ -135,6 +141,7 @@ def test_a_list_that_is_no_list_of_counts_is_rejected(case, write):
 
 
 HARMLESS = {
+    "UTF-16": lambda text: text.decode().encode("utf-16"),
     "a BOM": lambda text: b"\xef\xbb\xbf" + text,
     "CRLF": lambda text: text.replace(b"\n", b"\r\n"),
     "BOM and CRLF": lambda text: b"\xef\xbb\xbf" + text.replace(b"\n", b"\r\n"),
@@ -170,8 +177,6 @@ FATAL = {
         "no column 'time'; did you mean 'tme'",
     ),
     "a column twice": ("realization,time,home,home\n", {}, "column 'home' occurs twice"),
-    "an open quote": (HEADER + GOOD + '1,99,"3,4\n' + GOOD, {}, "a quotation mark is opened and not closed"),
-    "UTF-16": ((HEADER + GOOD).encode("utf-16"), {}, "UTF-16 text"),
     "only broken rows": (HEADER + "1,x,3,4\n", {}, "all 1 rows were rejected; the first: time is 'x'"),
     "more than max_rejected": (
         HEADER + GOOD + "1,x,3,4\n" * 3,

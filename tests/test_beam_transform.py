@@ -17,8 +17,10 @@ import aggmc_beam as am
 from aggmc_beam.beam import EstimateTransitions, SumRecords
 from aggmc_beam.beam.frames import ElementReader
 from aggmc_beam.beam.rows import payload, plain_row
+from aggmc_beam.clock import Clock
 from aggmc_beam.config import read_config
-from aggmc_beam.records import Clock, Rejected, Schema, read_record
+from aggmc_beam.errors import Rejected
+from aggmc_beam.records import Schema, read_record
 from aggmc_beam.sums.records import Records
 
 

@@ -16,7 +16,7 @@ from aggmc_beam.config import Config
 from aggmc_beam.errors import InputError
 from aggmc_beam.local.plan import Plan
 from aggmc_beam.local.schema import find_schema
-from aggmc_beam.local.sources import Source, open_files
+from aggmc_beam.local.sources import Dialect, Source, open_files
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def find_files(config: Config) -> list[File]:
     paths: list[str] = []
     for pattern in config.input.patterns:
         if is_local(pattern):
-            found = [s.name for s in open_files([pattern], config.input.format, config.input.separator)]
+            found = [s.name for s in open_files([pattern], Dialect.of(config.input))]
         else:
             try:
                 found = sorted(m.path for r in FileSystems.match([pattern]) for m in r.metadata_list)
@@ -52,8 +52,7 @@ def open_plan(config: Config) -> tuple[Plan, list[File]]:
     """The plan of a run without its sources, which workers open; and the files."""
     files = find_files(config)
     if all(is_local(f.path) for f in files):
-        input = config.input
-        sources = open_files([f.path for f in files], input.format, input.separator)
+        sources = open_files([f.path for f in files], Dialect.of(config.input))
         return Plan(config, [], find_schema(config, sources)), files
     # Far files are opened by workers; the first one with content shows the columns.
     for file in files:
@@ -86,4 +85,4 @@ def opened(config: Config, file: File) -> Iterator[Source | None]:
 def _source(config: Config, path: str) -> Source | None:
     if os.path.getsize(path) == 0:
         return None
-    return open_files([path], config.input.format, config.input.separator)[0]
+    return open_files([path], Dialect.of(config.input))[0]

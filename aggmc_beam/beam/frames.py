@@ -20,11 +20,11 @@ import polars as pl
 import pyarrow as pa
 
 from aggmc_beam.beam.rows import PLAIN, plain_row, plain_value, rejection, rows
-from aggmc_beam.errors import InputError
+from aggmc_beam.errors import InputError, Rejected
 from aggmc_beam.local.batches import Batch
 from aggmc_beam.local.blocks import index_names
 from aggmc_beam.local.tidy import Read, Tidier, reason_of
-from aggmc_beam.records import Rejected, Schema
+from aggmc_beam.records import Schema
 from aggmc_beam.sums.records import Records
 
 #: With fewer rows than this, rows whose columns cannot be made are read one at a time.
@@ -51,7 +51,7 @@ class ElementReader:
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
         self.columns = list(dict.fromkeys(schema.columns))
-        self._names = {*schema.group_by, schema.realization}
+        self._names = set(schema.keys)
 
     def read(self, elements: Sequence[Any]) -> Found:
         """The records in some elements."""
@@ -156,7 +156,10 @@ class ElementReader:
             except UnicodeEncodeError:
                 raise Mixed from None
         if kinds == {datetime}:
-            return pl.Series(name, column, pl.Datetime("us"))
+            zones = {value.tzinfo for value in column}
+            if len(zones) > 1:
+                raise Mixed
+            return pl.Series(name, column, pl.Datetime("us", None if zones == {None} else "UTC"))
         return pl.Series(name, _numbers(column, kinds))
 
 

@@ -10,7 +10,8 @@ import apache_beam as beam
 from aggmc_beam.beam.blocks import Block, records_of
 from aggmc_beam.beam.exact import REJECTED, counter
 from aggmc_beam.beam.rows import payload, plain_row, rejection, rows
-from aggmc_beam.records import Record, Rejected, Schema, read_record
+from aggmc_beam.errors import Rejected
+from aggmc_beam.records import Record, Schema, read_record
 from aggmc_beam.sums.records import Records
 
 __all__ = ["Parse", "ParseRecords", "Parsed", "payload", "rejection", "rows"]

@@ -7,11 +7,11 @@ from typing import Any
 
 from aggmc_beam.chain import as_chain
 from aggmc_beam.config import Columns, Config, Input, Uncertainty
-from aggmc_beam.config.model import Stream
+from aggmc_beam.config.model import REALIZATION, Stream
 from aggmc_beam.errors import InputError
 from aggmc_beam.local.plan import Plan
 from aggmc_beam.noise import Exact, Noise
-from aggmc_beam.records import Clock, Schema
+from aggmc_beam.records import Schema
 
 
 def make_plan(
@@ -70,9 +70,10 @@ def schema_of(config: Config) -> Schema:
     return Schema(
         states=config.known_states or (),
         counts=columns.counts or "counts",
-        realization=columns.realization,
+        realization=columns.realization or REALIZATION,
         time=columns.time,
-        clock=Clock(config.input.step, config.input.origin or 0),
+        clock=config.input.clock,
         group_by=config.group_by,
         population=columns.population,
+        numerals=config.input.numerals,
     )

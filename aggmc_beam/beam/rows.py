@@ -15,7 +15,9 @@ import numpy as np
 from apache_beam.utils.timestamp import Timestamp
 
 from aggmc_beam.beam.writable import writable
-from aggmc_beam.records import Rejected, parse_json, read_json, shortened
+from aggmc_beam.errors import Rejected
+from aggmc_beam.records import parse_json, read_json
+from aggmc_beam.text import shortened
 
 #: Longest payload that the dead-letter output keeps, in characters.
 MAX_PAYLOAD = 1000
@@ -72,7 +74,7 @@ def plain_value(value: Any) -> Any:
     """A value as plain Python has it: scalars of numpy and Arrow, times of Beam, bytes that are text.
 
     >>> plain_value(Timestamp(3600)), plain_value(np.int16(7)), plain_value(b"north"), plain_value(Decimal("5.0"))
-    (datetime.datetime(1970, 1, 1, 1, 0), 7, 'north', 5)
+    (datetime.datetime(1970, 1, 1, 1, 0, tzinfo=datetime.timezone.utc), 7, 'north', 5)
     """
     if type(value) in PLAIN:
         return value
@@ -83,9 +85,10 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, Decimal):
         return int(value) if value.is_finite() and value == value.to_integral_value() else value
     if isinstance(value, datetime):
-        return value if value.tzinfo is None else value.astimezone(timezone.utc).replace(tzinfo=None)
+        return value if value.tzinfo is None else value.astimezone(timezone.utc)
     if isinstance(value, Timestamp):
-        return _moment(value.micros)
+        moment = _moment(value.micros)
+        return moment if isinstance(moment, str) else moment.replace(tzinfo=timezone.utc)
     if isinstance(value, np.datetime64):
         return _moment(int(value.astype("datetime64[us]").astype(np.int64)))
     if isinstance(value, np.generic):

@@ -38,6 +38,7 @@ from aggmc_beam.local.blocks import Place, RowCounts
 from aggmc_beam.local.engine import Result
 from aggmc_beam.local.explain import CONFLICT, Rejection, explain
 from aggmc_beam.local.plan import Plan
+from aggmc_beam.local.reasons import Reasons, key_of
 from aggmc_beam.local.unchanged import check_unchanged, stamps
 from aggmc_beam.result import Estimate
 from aggmc_beam.sums.records import Group
@@ -128,14 +129,15 @@ def build(pipeline: Any, plan: Plan, files: list[File], given: Mapping[str, Any]
     numbered = {f.number: f.path for f in files}
     found = pipeline | "Sums" >> SumFiles(plan, files)
     noticed = beam.pvalue.AsSingleton(total_counts(found))
-    estimated = found.states | "Estimate" >> beam.ParDo(EstimateBuckets(plan), noticed).with_outputs(
+    rejections = (
+        found.places | "By file" >> beam.GroupByKey() | "Explain" >> beam.ParDo(Explain(plan, numbered))
+    )
+    reasons = beam.pvalue.AsSingleton(rejections | "Reasons" >> beam.CombineGlobally(CommonReasons(numbered)))
+    estimated = found.states | "Estimate" >> beam.ParDo(EstimateBuckets(plan), noticed, reasons).with_outputs(
         SKIPPED, main="estimates"
     )
     listed = estimated.estimates | "Each" >> beam.FlatMap(each).with_output_types(Estimate)
     _ = listed | "Sinks" >> WriteEstimates(config.output, streaming=False, files=False)
-    rejections = (
-        found.places | "By file" >> beam.GroupByKey() | "Explain" >> beam.ParDo(Explain(plan, numbered))
-    )
     _ = (
         pipeline
         | "Once" >> beam.Create([None])
@@ -194,7 +196,6 @@ class WriteRun(beam.DoFn):  # type: ignore[misc]
     ) -> None:
         plan = self.plan
         check_unchanged(self.stamps)
-        check_counts(plan, noticed)
         totals = {
             group: state.sums.of_group(number).total
             for _, state in states
@@ -204,6 +205,7 @@ class WriteRun(beam.DoFn):  # type: ignore[misc]
         used = sum(m.records for m in totals.values())
         if not used:
             raise InputError(_nothing(noticed, rejections))
+        check_counts(plan, noticed)
         if not found:
             first = skipped[next(group for group in order if group in skipped)]
             alone = len(order) == 1
@@ -249,6 +251,27 @@ def _sorted(rejections: Iterable[tuple[int, int, str, Any]], paths: list[str]) -
     return listed
 
 
+class CommonReasons(beam.CombineFn):  # type: ignore[misc]
+    """Rejections to the commonest reasons, as text."""
+
+    def __init__(self, paths: dict[int, str]) -> None:
+        self.paths = paths
+
+    def create_accumulator(self) -> Reasons:
+        return Reasons()
+
+    def add_input(self, accumulator: Reasons, rejection: tuple[int, int, str, Any]) -> Reasons:
+        file, row, reason, _ = rejection
+        accumulator.add(reason, self.paths[file], row)
+        return accumulator
+
+    def merge_accumulators(self, accumulators: Iterable[Reasons]) -> Reasons:
+        return sum(accumulators, Reasons())
+
+    def extract_output(self, accumulator: Reasons) -> str:
+        return str(accumulator)
+
+
 def _nothing(noticed: dict[str, int], rejections: Iterable[tuple[int, int, str, Any]]) -> str:
     rows = noticed.get("rows", 0)
     if not rows:
@@ -256,7 +279,10 @@ def _nothing(noticed: dict[str, int], rejections: Iterable[tuple[int, int, str, 
     first = min(rejections, key=lambda r: r[:2], default=None)
     if first is None:
         return "no record is complete; see input.absent"
-    return f"all {rows:,} rows were rejected; the first: {first[2]} (file {first[0] + 1}, row {first[1]})"
+    return (
+        f"all {rows:,} rows were rejected; the first: {first[2]} (file {first[0] + 1}, row {first[1]}; see "
+        f"{key_of(first[2])})"
+    )
 
 
 def write(result: Result, config: Config, given: Mapping[str, Any]) -> None:

@@ -27,8 +27,9 @@ from aggmc_beam.beam.running import RunningSums
 from aggmc_beam.beam.stream_sums import StreamRule
 from aggmc_beam.beam.stream_values import Delta, Snapshot
 from aggmc_beam.beam.timing import Timing
+from aggmc_beam.errors import Rejected
 from aggmc_beam.local.plan import Plan
-from aggmc_beam.records import Record, Rejected, identity
+from aggmc_beam.records import Record, identity
 from aggmc_beam.result import Estimate
 
 _HandedOn = tuple[str, tuple[int, int, bool, Snapshot]]

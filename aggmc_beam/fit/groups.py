@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 
 from aggmc_beam.chain import as_chain
+from aggmc_beam.clock import Clock
 from aggmc_beam.config.special import chain_to_plain
 from aggmc_beam.errors import InputError
 from aggmc_beam.fit.fit import Settings, estimate_sums
 from aggmc_beam.fit.resolve import Mapped
 from aggmc_beam.noise import Exact
-from aggmc_beam.records import Clock
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.sums.records import Group
 from aggmc_beam.sums.state import AggregationState
@@ -113,7 +113,7 @@ def labelled(found: Estimate | Estimates, group: dict[str, str] | None, clock: C
     def label(e: Estimate) -> Estimate:
         window = e.window
         if window is not None:
-            window = {name: clock.label(step) for name, step in window.items()}  # type: ignore[misc]
+            window = {name: clock.label_local(step) for name, step in window.items()}  # type: ignore[misc]
         return replace(e, group=group, window=window)
 
     if isinstance(found, Estimate):

@@ -16,6 +16,7 @@ from aggmc_beam.ledger import Ledger, Unbalanced, check_rejected
 from aggmc_beam.local.blocks import Block, BlockReader, RowCounts
 from aggmc_beam.local.explain import Rejection, explain
 from aggmc_beam.local.plan import Plan, size_of
+from aggmc_beam.local.reasons import Reasons, key_of
 from aggmc_beam.local.survey import Survey
 from aggmc_beam.local.unchanged import Stamp, check_unchanged, stamps
 from aggmc_beam.logs import LOGGER
@@ -182,8 +183,13 @@ class Summing:
             counts.conflicts.append(place.at(added.conflicting))
 
     def _check_rejected(self, rows: int | None = None) -> None:
-        limit = self.plan.config.max_rejected
-        check_rejected(self.counts.rejected, self.counts.read if rows is None else rows, limit)
+        counts, limit = self.counts, self.plan.config.max_rejected
+        rows = counts.read if rows is None else rows
+        if counts.rejected < rows or self.state.records:  # if there is nothing else, that is told
+            check_rejected(counts.rejected, rows, limit, reasons=self._reasons)
+
+    def _reasons(self) -> Reasons:
+        return Reasons.of(explain(self.plan.sources, self.plan.schema, self.counts))
 
     def count_in_state(self) -> None:
         """Add what was met to the groups' own counts.
@@ -209,4 +215,7 @@ def _nothing(rows: int, rejections: Iterator[Rejection]) -> str:
     first = next(rejections, None)
     if first is None:
         return "no record is complete; see input.absent"
-    return f"all {rows:,} rows were rejected; the first: {first.reason} ({first.file}, row {first.row})"
+    return (
+        f"all {rows:,} rows were rejected; the first: {first.reason} ({first.file}, row {first.row}; see "
+        f"{key_of(first.reason)})"
+    )

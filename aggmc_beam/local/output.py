@@ -9,13 +9,15 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
 from aggmc_beam.config import Config
+from aggmc_beam.config.model import KEPT
 from aggmc_beam.errors import InputError
+from aggmc_beam.local.reasons import Reasons
 from aggmc_beam.result import Estimate
 from aggmc_beam.sums.run_file import FILE_NAME
 from aggmc_beam.text import redacted
@@ -111,16 +113,31 @@ def write(result: Finished, config: Config, plain: Mapping[str, Any]) -> list[Pa
     with Staging(directory) as aside:
         lines = [e.to_dict() for e in result.estimates]
         _write_lines(aside / ESTIMATES, lines)
-        _write_lines(aside / REJECTED, (r.to_dict() for r in result.rejections()))
+        reasons = Reasons()
+        most = None if config.output.rejected == "all" else KEPT
+        _write_lines(aside / REJECTED, _kept(result.rejections(), reasons, most))
         plain = redacted(plain)
         if config.output.moments:
             result.save(aside / FILE_NAME)
         if config.output.report:
             write_report(lines, aside / REPORT, dict(plain), result.ledger)
-        about = {"config": plain, "ledger": result.ledger, "files": _checksums(aside)}
+        about = {
+            "config": plain,
+            "ledger": result.ledger,
+            "reasons": reasons.number,
+            "files": _checksums(aside),
+        }
         (aside / RUN).write_text(json.dumps(about, indent=1, default=str) + "\n", encoding="utf-8")
         written = sorted(path.name for path in aside.iterdir())
     return [directory / name for name in written]
+
+
+def _kept(rejections: Iterable[Any], reasons: Reasons, most: int | None) -> Iterator[dict[str, Any]]:
+    """The first of each reason, as they are written; all are counted."""
+    for r in rejections:
+        met = reasons.add(r.reason, r.file, r.row)
+        if most is None or met <= most:
+            yield r.to_dict()
 
 
 def _checksums(directory: Path) -> dict[str, str]:

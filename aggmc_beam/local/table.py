@@ -16,10 +16,21 @@ from aggmc_beam.fit.fit import Settings
 from aggmc_beam.local.engine import run_plan
 from aggmc_beam.local.plan import Plan
 from aggmc_beam.local.schema import find_schema
-from aggmc_beam.local.sources import Source, open_files, open_frame
+from aggmc_beam.local.sources import Dialect, Source, open_files, open_frame
 from aggmc_beam.result import Estimate, Estimates
 
-_OPTIONS = ("realization", "time", "counts", "state", "step", "absent", "group_by")
+_INPUT = (
+    "step",
+    "absent",
+    "timezone",
+    "time_format",
+    "decimal",
+    "separator",
+    "encoding",
+    "skip_lines",
+    "sheet",
+)
+_OPTIONS = ("realization", "time", "counts", "state", "group_by", "max_rejected", "marks", *_INPUT)
 
 
 def estimate_table(
@@ -37,6 +48,8 @@ def estimate_table(
     name, for a table with one row per state, where counts is the column of the count ("count") and
     absent tells what a state without a row means ("zero" or "missing").
     step: length of a time step, a number or a duration such as "1h" for time stamps.
+    timezone, time_format, decimal, marks, separator, encoding, skip_lines, sheet: see docs/config.md, input.
+    max_rejected: how many rows may be rejected, a number or a share; the default is 0.05.
     group_by: columns; the result is then a dictionary with an estimate for each group.
 
     >>> import aggmc_beam as am
@@ -49,18 +62,18 @@ def estimate_table(
         if name not in _OPTIONS:
             raise InputError(f"estimate has no option {name!r}; {nearest(name, _OPTIONS)}")
     settings = settings or Settings()
-    sources = _sources(data)
     config = _config(states, population, settings, replicates, options)
+    sources = _sources(data, Dialect.of(config.input))
     plan = Plan(config, sources, find_schema(config, sources), _settings(settings, config))
     result = run_plan(plan)
     return result.results if config.group_by else next(iter(result.results.values()))
 
 
-def _sources(data: Any) -> list[Source]:
+def _sources(data: Any, dialect: Dialect) -> list[Source]:
     if isinstance(data, pl.DataFrame | pl.LazyFrame):
         return [open_frame(data)]
     if isinstance(data, str | os.PathLike):
-        return open_files([os.fspath(data)])
+        return open_files([os.fspath(data)], dialect)
     raise InputError(f"a Polars DataFrame or LazyFrame is needed, not {type(data).__name__}")
 
 
@@ -71,7 +84,7 @@ def _config(
     replicates: int | None,
     options: dict[str, Any],
 ) -> Config:
-    counts = options.get("counts")
+    counts, time = options.get("counts"), options.get("time", "time")
     column = population if isinstance(population, str) and population != "estimate" else None
     group_by = options.get("group_by", ())
     assert not isinstance(settings.chain, str)
@@ -80,14 +93,14 @@ def _config(
             files="the data",
             layout="wide" if options.get("state") is None else "long",
             columns=Columns(
-                realization=options.get("realization", "realization"),
-                time=options.get("time", "time"),
+                realization=options.get("realization"),
+                time=time if isinstance(time, str) else tuple(time),
                 counts=counts if counts is None or isinstance(counts, str) else tuple(counts),
                 state=options.get("state"),
                 population=column,
             ),
-            step=options.get("step", 1),
-            absent=options.get("absent"),
+            marks=None if options.get("marks") is None else tuple(options["marks"]),
+            **{name: options[name] for name in _INPUT if name in options},
         ),
         states=FROM_DATA if states is None else tuple(str(s) for s in states),
         group_by=(group_by,) if isinstance(group_by, str) else tuple(group_by),
@@ -95,7 +108,8 @@ def _config(
         population=None if isinstance(population, str) else _number(population),
         chain=settings.chain,
         uncertainty=Uncertainty(settings.level, replicates),
-    )
+        max_rejected=options.get("max_rejected"),
+    ).checked
 
 
 def _number(population: Any) -> float:

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from aggmc_beam.chain import Chain
+from aggmc_beam.chain import Chain, Cycle, LocalChain, Parametric, Window
+from aggmc_beam.clock import Clock
 from aggmc_beam.config.special import chain_to_plain
 from aggmc_beam.errors import InputError
 from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.noise.undo import undo_noise
-from aggmc_beam.records import Clock
 from aggmc_beam.sums.jackknife import Extent, Replicates
 from aggmc_beam.sums.kernel import find_pairs
 from aggmc_beam.sums.moments import Counts
@@ -86,6 +86,16 @@ class SumSpec:
     def undone(self) -> Noise | None:
         """The noise whose mean was undone on each record, if any."""
         return self.noise if self.undo else None
+
+    @property
+    def cells(self) -> Chain:
+        """The chain, with the phases of cycles and windows as local clocks show them."""
+        by_phase = isinstance(self.chain, Window | Cycle | Parametric)
+        return (
+            LocalChain(self.chain, self.clock.local)
+            if by_phase and not self.clock.zone.is_utc
+            else self.chain
+        )
 
     def check_joins(self, other: SumSpec, what: str) -> None:
         """`InputError` unless sums of the other can be added to these."""
@@ -204,7 +214,7 @@ class AggregationState:
         self._make_rules(taken, group)
         pairs = find_pairs(taken.key, taken.time, taken.settled)
         self._put(Sums.of_rows(
-            taken.values, taken.time, taken.key, pairs, group, self.spec.chain,
+            taken.values, taken.time, taken.key, pairs, group, self.spec.cells,
             self._replicates(taken.key, taken.time, group), taken.weight, taken.firsts, self._centres(),
         ))  # fmt: skip
         self._count(self.group_of[key[taken.repeated]], "duplicates")
@@ -240,7 +250,7 @@ class AggregationState:
         group = both.group_of[between.key]
         weight = between.weight if both.of_shares else None
         between_sums = Sums.of_rows(
-            between.values, between.time, between.key, pairs, group, both.spec.chain,
+            between.values, between.time, between.key, pairs, group, both.spec.cells,
             both._replicates(between.key, between.time, group), weight, np.zeros(0, np.int64),
         )  # fmt: skip
         both.sums = both.sums + other.sums.renumbered(numbers) + between_sums
