@@ -86,7 +86,7 @@ class Clock:
     def _of_stamp(self, value: Any, column: str) -> int:
         stamp = read_stamp(value, self.format) if self.is_calendar or not isinstance(value, int) else None
         if stamp is None or stamp.unit not in CALENDAR.get(str(self.step), {INSTANT, DAY, WEEK}):
-            raise Rejected(f"{column} is {shortened(value)}, not {self._wanted(stamp)}")
+            raise Rejected(f"{column} is {shortened(value)}, {self._wanted(stamp)}")
         found = int(self.steps(np.array([stamp.time]), not stamp.has_zone)[0])
         if found == NEVER and self._moments(np.array([stamp.time]), not stamp.has_zone)[0] == NEVER:
             raise Rejected(f"{column} is {shortened(value)}, which clocks in {self.zone.name} skip")
@@ -99,11 +99,11 @@ class Clock:
 
     def _wanted(self, stamp: Stamp | None) -> str:
         if self.format is not None:
-            return f"of the form {self.format}"
+            return f"not of the form {self.format}"
         if stamp is not None:
-            return f"but a {stamp.unit}, longer than the step {self.step}"
+            return f"a {stamp.unit}, longer than the step {self.step}"
         shown = {WEEK: "2026-W05", MONTH: "2026-01", QUARTER: "2026-Q1", YEAR: "2026", DAY: "2026-01-31"}
-        return f"a time such as {shown.get(str(self.step), '2026-01-31T14:00:00Z')}"
+        return f"not a time such as {shown.get(str(self.step), '2026-01-31T14:00:00Z')}"
 
     def steps(self, times: np.ndarray, are_local: bool) -> np.ndarray:
         """The steps of time stamps in microseconds, of UTC or as local clocks show them; `NEVER` for what is on no

@@ -10,6 +10,7 @@ from aggmc_beam.config.model import REALIZATION
 from aggmc_beam.errors import InputError, Rejected, nearest
 from aggmc_beam.local.batches import Batch
 from aggmc_beam.local.sources import Source, reading
+from aggmc_beam.local.text import lines_above
 from aggmc_beam.local.tidy import distinct_names
 from aggmc_beam.numerals import may_be_thousands
 from aggmc_beam.records import Schema, read_place
@@ -191,4 +192,7 @@ def _no_column(source: Source, column: str, config: Config) -> str:
             f"{source.name} has neither a column {LIST_COLUMN!r} nor one for the state {column!r}; name them "
             "in input.columns.counts, or set input.layout: long"
         )
+    if source.format == "csv" and (above := lines_above(source, column)):
+        skip = source.skip + above
+        hint = f"its line {skip + 1} looks like the header: set input.skip_lines to {skip}"
     return f"{source.name} has no column {column!r}; {hint}"

@@ -154,6 +154,17 @@ def header_line(source: Source) -> str | None:
     return line.decode(errors="replace")
 
 
+def lines_above(source: Source, column: str) -> int:
+    """How many lines stand above one that has this column, and looks like a header; 0 if none does."""
+    with open_text(source.name, source.encoding) as stream:
+        lines = [_line(stream, source.name).decode(errors="replace") for _ in range(source.skip + SAMPLE)]
+    for above, line in enumerate(lines[source.skip + 1 :], 1):
+        fields = [name.strip(' "\r\n') for name in line.split(separator_of(line))]
+        if column in fields and len(fields) > 1:
+            return above
+    return 0
+
+
 def separator_of(header: str) -> str:
     """What stands between the fields of a header: of commas, semicolons, tabs and bars the most frequent one.
 
