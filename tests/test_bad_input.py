@@ -1,6 +1,8 @@
 """Bad input is a clear error or a counted rejection with its place; never a wrong answer."""
 
 import json
+import os
+from pathlib import Path
 
 import frames
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 
 import aggmc_beam as am
 from aggmc_beam.config import read_config
-from aggmc_beam.local import engine, run
+from aggmc_beam.local import engine, output, run, text
 
 HEADER = "realization,time,home,work\n"
 GOOD = "".join(f"{k},{t},{10 + (k + t) % 3},{20 - (k + t) % 3}\n" for k in range(3) for t in range(12))
@@ -328,3 +330,109 @@ def test_one_broken_row_in_a_large_file_does_not_stop_the_run(write):
     assert result.ledger["records"] == 19_999
     assert result.ledger["gaps"] == 1
     assert [r.row for r in result.rejections()] == [15_001]
+
+
+STRAY = {
+    "one mark": (['1,5,"7,9\n'], 1),
+    "two marks with rows between": (['1,5,"7,9\n', '1,6,7,"9\n'], 2),
+    "a mark in each of two neighbours": (['1,5,7,"9\n1,6,7,"9\n'], 2),
+    "bytes that are no UTF-8": ([b"\xff\xfe,5,7,9\n"], 1),
+    "fields that are too many": (["1,5,7,9,9\n"], 1),
+    "a broken first chunk": (["{" * 50 + "\n"], 1),
+}
+
+
+@pytest.mark.parametrize("case", STRAY)
+def test_what_is_broken_costs_its_own_line(case, write):
+    """Not the file, and not the rows that come after it."""
+    broken, lost = STRAY[case]
+    lines = (
+        (HEADER + "".join(f"0,{t},{10 + t % 3},{20 - t % 3}\n" for t in range(600))).encode().splitlines(True)
+    )
+    rows = [one if isinstance(one, bytes) else one.encode() for one in broken]
+    for number, row in enumerate(rows):
+        lines.insert(10 + 200 * number, row)
+    result = run_on(write(b"".join(lines)), estimator="mom")
+    assert result.ledger["records"] == 600
+    assert result.ledger["rows"]["rejected"] == lost
+    for rejection in result.rejections():
+        assert rejection.row in (10, 11, 12, 210, 211, 212)
+        assert rejection.reason
+
+
+def test_json_lines_whose_first_chunk_is_broken_are_read(write, monkeypatch):
+    monkeypatch.setattr(text, "PIECE", 256)
+    good = [f'{{"realization": 0, "time": {t}, "counts": [{10 + t % 3}, {20 - t % 3}]}}\n' for t in range(50)]
+    result = run_on(write("not json\n" * 60 + "".join(good), "data.jsonl"), estimator="mom")
+    assert result.ledger["records"] == 50
+    assert result.ledger["rejected"] == 60
+
+
+def test_a_run_that_rejects_much_stops_and_tells_the_reasons_and_the_keys(write):
+    rows = [f'0,{t},"1,{t:02}",20\n' for t in range(8)] + [f"0,{t}.5,1,2\n" for t in range(3)]
+    path = write(HEADER + "".join(f"0,{t},{10 + t % 3},20\n" for t in range(8, 100)) + "".join(rows))
+    with pytest.raises(am.InputError) as found:
+        run_on(path, max_rejected=None)
+    told = str(found.value)
+    assert "11 of 103 records were rejected, more than max_rejected: 0.05; the commonest reasons: 8 x" in told
+    assert "the count of 'home' is '1,00', not a number" in told
+    assert "row 94; see input.decimal" in told
+    assert "3 x time is '0.5', not a whole number" in told
+    assert "see input.step" in told
+    assert run_on(path, max_rejected=0.2).ledger["rejected"] == 11
+    with pytest.raises(am.InputError, match="11 of 103 records were rejected"):
+        am.estimate(path, ["home", "work"], noise=am.Gaussian(1), population=30)
+
+
+def test_rejected_lines_are_a_sample_of_each_reason_and_all_are_counted(write, tmp_path):
+    rows = "".join(f"0,x{t},1,2\n" for t in range(150)) + "".join(f"0,{t},x,2\n" for t in range(30))
+    path = write(HEADER + GOOD + rows)
+    for wanted, lines in (("sample", 130), ("all", 180)):
+        plain = {**PLAIN, "estimator": "mom", "input": {"files": str(path)},
+                 "output": {"directory": str(tmp_path / wanted), "rejected": wanted}}  # fmt: skip
+        config = read_config(plain)
+        output.write(run(config), config, plain)
+        assert len((tmp_path / wanted / "rejected.jsonl").read_text().splitlines()) == lines
+        about = json.loads((tmp_path / wanted / "run.json").read_text())
+        assert sorted(about["reasons"].values()) == [30, 150]
+        assert about["ledger"]["rejected"] == 180
+
+
+def test_rows_of_one_series_need_no_column_for_it(write):
+    one = "time,home,work\n" + "".join(f"{t},{10 + t % 3},{20 - t % 3}\n" for t in range(30))
+    assert run_on(write(one), estimator="mom").ledger["realizations"] == 1
+    two = one + "".join(f"{t},{12 - t % 2},{18 + t % 2}\n" for t in range(30))
+    with pytest.raises(am.InputError, match="not of one series; name the column that tells series apart"):
+        run_on(write(two), estimator="mom")
+
+
+def test_a_column_of_a_state_that_is_left_out_is_said(write, caplog):
+    rows = "".join(f"0,{t},{10 + t % 3},{20 - t % 3},{t},x\n" for t in range(30))
+    run_on(write(HEADER.replace("\n", ",away,note\n") + rows), estimator="mom")
+    assert "columns of numbers that are not read: away; if they are states" in caplog.text
+
+
+def test_codes_with_leading_zeros_booleans_and_dates_stay_what_they_are(write):
+    rows = "".join(
+        f"{name},{t},{10 + t % 3},20\n" for name in ("007", "7", "true", "2026-01-31") for t in range(9)
+    )
+    state = run_on(write(HEADER + rows), estimator="mom").state
+    assert set(map(str, state.names.tolist())) == {"007", "7", "true", "2026-01-31"}
+
+
+def test_what_is_no_file_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe.csv")
+    for path, what in ((tmp_path / "pipe.csv", "a pipe"), (Path("/dev/null"), "a device")):
+        with pytest.raises(am.InputError, match=f"not a file with contents that stay .it is {what}"):
+            run_on(path)
+
+
+def test_a_directory_in_the_place_of_a_file_is_found_before_anything_is_replaced(write, tmp_path):
+    path, out = write(HEADER + GOOD), tmp_path / "out"
+    (out / "run.json").mkdir(parents=True)
+    (out / "estimates.jsonl").write_text("old")
+    plain = {**PLAIN, "estimator": "mom", "input": {"files": str(path)}, "output": {"directory": str(out)}}
+    config = read_config(plain)
+    with pytest.raises(am.InputError, match="run.json.* is a directory"):
+        output.write(run(config), config, plain)
+    assert (out / "estimates.jsonl").read_text() == "old"

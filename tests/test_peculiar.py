@@ -84,7 +84,8 @@ TIMES = {"month": (lambda i: peculiar.MONTHS[i], "month", None), "week": (peculi
          "days": (peculiar.daily("%d.%m.%Y"), "day", None), "format": (peculiar.daily("%y%m%d"), "day", "%y%m%d"),
          "stamp": (peculiar.daily("%Y-%m-%dT06:00:00Z"), "day", None)}  # fmt: skip
 PACKED = {"": lambda data: data, ".gz": peculiar.gzip.compress, ".bz2": peculiar.bz2.compress}
-ENCODED = [("utf-8", None), ("utf-8-sig", None), ("utf-16", None), ("latin-1", "latin-1"), ("cp1252", "windows-1252"), ("utf-16-le", "utf-16-le")]  # fmt: skip
+ENCODED = [("utf-8", None), ("utf-8-sig", None), ("utf-16", None), ("latin-1", "latin-1"),
+           ("cp1252", "windows-1252"), ("utf-16-le", "utf-16-le")]  # fmt: skip
 
 
 @settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))

@@ -12,7 +12,7 @@ import numpy as np
 from aggmc_beam.config import Config
 from aggmc_beam.errors import InputError
 from aggmc_beam.fit.groups import estimate_state, listed
-from aggmc_beam.ledger import Ledger, Unbalanced, check_rejected
+from aggmc_beam.ledger import USUAL, Ledger, Unbalanced, check_rejected
 from aggmc_beam.local.blocks import Block, BlockReader, RowCounts
 from aggmc_beam.local.explain import Rejection, explain
 from aggmc_beam.local.plan import Plan, size_of
@@ -21,7 +21,7 @@ from aggmc_beam.local.survey import Survey
 from aggmc_beam.local.unchanged import Stamp, check_unchanged, stamps
 from aggmc_beam.logs import LOGGER
 from aggmc_beam.result import Estimate, Estimates
-from aggmc_beam.sums.records import Group
+from aggmc_beam.sums.records import Group, Records
 from aggmc_beam.sums.run_file import save_run
 from aggmc_beam.sums.state import AggregationState
 
@@ -82,7 +82,7 @@ def _run(plan: Plan, progress: Progress, files: dict[str, Stamp | None]) -> Resu
 
     check_unchanged(files)
     if not state.records:
-        raise InputError(_nothing(counts.read, rejections()))
+        raise InputError(nothing_used(counts.read, rejections()))
     summing.count_in_state()
     rows = summing.ledger(state.records - before)
     results, skipped = estimate_state(state, plan.settings)
@@ -181,6 +181,17 @@ class Summing:
         counts.conflicting += len(added.conflicting)
         if len(added.conflicting):
             counts.conflicts.append(place.at(added.conflicting))
+            self._check_series(records, int(added.conflicting[0]))
+
+    def _check_series(self, records: Records, at: int) -> None:
+        """`InputError` if rows without a column of the realization are of several."""
+        schema, number = self.plan.schema, self.counts.conflicting
+        if schema.realization is None and number > USUAL * self.records:
+            raise InputError(
+                f"{number:,} rows have the {schema.time_name} of another row and other counts (the first: "
+                f"{schema.clock.label(int(records.time[at]))}), so they are not of one series; name the column that "
+                "tells series apart in input.columns.realization, or in group_by"
+            )
 
     def _check_rejected(self, rows: int | None = None) -> None:
         counts, limit = self.counts, self.plan.config.max_rejected
@@ -209,7 +220,8 @@ class Summing:
         return Ledger(counts.read, used, self.duplicate + counts.duplicate, counts.rejected).check()
 
 
-def _nothing(rows: int, rejections: Iterator[Rejection]) -> str:
+def nothing_used(rows: int, rejections: Iterator[Rejection]) -> str:
+    """Why input has no records."""
     if not rows:
         return "the input has no rows, only a header or nothing at all"
     first = next(rejections, None)

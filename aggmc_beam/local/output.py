@@ -56,12 +56,22 @@ class Staging:
     def _failed(self, error: OSError) -> str:
         return f"cannot write to {os.fspath(self.directory)!r}: {error.strerror}; what was there is unchanged"
 
+    def _check_places(self, written: Iterable[Path]) -> None:
+        for path in written:
+            if (self.directory / path.name).is_dir():
+                raise InputError(
+                    f"{os.fspath(self.directory / path.name)!r} is a directory, and the run writes a file there; "
+                    "nothing was replaced"
+                )
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
             if kind is None:
-                for path in sorted(self.aside.iterdir()):
+                written = sorted(self.aside.iterdir())
+                self._check_places(written)
+                for path in written:
                     os.replace(path, self.directory / path.name)
         finally:
             shutil.rmtree(self.aside, ignore_errors=True)

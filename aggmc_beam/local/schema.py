@@ -12,6 +12,7 @@ from aggmc_beam.local.batches import Batch
 from aggmc_beam.local.sources import Source, reading
 from aggmc_beam.local.text import lines_above
 from aggmc_beam.local.tidy import distinct_names
+from aggmc_beam.logs import LOGGER
 from aggmc_beam.numerals import may_be_thousands
 from aggmc_beam.records import Schema, read_place
 
@@ -43,6 +44,7 @@ def find_schema(config: Config, sources: list[Source]) -> Schema:
                 raise InputError(_no_column(source, column, config))
     if config.input.decimal is None:
         _check_decimal(schema, sources)
+    _tell(schema, config, sources[0])
     if schema.states:
         return schema
     pattern = columns.counts if isinstance(columns.counts, str) else None
@@ -97,6 +99,19 @@ def _matching(pattern: str, config: Config, source: Source) -> tuple[str, ...]:
             f"{', '.join(source.columns)}"
         )
     return found
+
+
+def _tell(schema: Schema, config: Config, source: Source) -> None:
+    """Say in the log what may be other than it was meant."""
+    if config.known_states is not None and config.input.columns.counts is None:
+        unused = unused_columns(schema, source)
+        if unused:
+            LOGGER.warning(
+                f"{source.name}: columns of numbers that are not read: {', '.join(unused)}; if they are states, list "
+                "them in states"
+            )
+    if schema.realization is None:
+        LOGGER.info(f"{source.name} has no column {REALIZATION!r}, so its rows are taken for one series")
 
 
 def unused_columns(schema: Schema, source: Source) -> list[str]:
