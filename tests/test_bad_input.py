@@ -436,3 +436,22 @@ def test_a_directory_in_the_place_of_a_file_is_found_before_anything_is_replaced
     with pytest.raises(am.InputError, match="run.json.* is a directory"):
         output.write(run(config), config, plain)
     assert (out / "estimates.jsonl").read_text() == "old"
+
+
+def test_what_would_take_too_much_memory_is_refused_with_the_number_to_change(write, tmp_path):
+    rows = "".join(f'{{"realization": 0, "time": {t}, "counts": {[1] * 600}}}\n' for t in range(9))
+    wide = write(rows, "wide.jsonl")
+    small = {"limits": {"memory": "20MB"}, "estimator": "mom", "states": "from-data"}
+    y, _ = am.simulate(states=2, steps=50, realizations=3, seed=1)
+    frame = pl.DataFrame({"realization": 0, "time": range(300)}).with_columns(counts=pl.lit([1] * 10_000))
+    packed = frames.save(frame, tmp_path / "packed.parquet")
+    assert packed.stat().st_size < 100_000
+    for call, message in (
+        (lambda: run_on(wide, **small), "600 states would take about .* uncertainty.replicates is smaller"),
+        (lambda: am.estimate(y, replicates=10**9, population=100), "lower uncertainty.replicates"),
+        (lambda: am.estimate(y, chain=am.Window(10**9, 1), population=100), "raise chain.window.every"),
+        (lambda: run_on(packed, **small), "row group 0 of .* with 3,00.,... values, would take about 45"),
+    ):
+        with pytest.raises(am.InputError, match=message):
+            call()
+    assert run_on(wide, **{**small, "limits": {"memory": "1GB"}}).ledger["records"] == 9

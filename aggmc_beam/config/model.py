@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from aggmc_beam.budget import MEMORY
 from aggmc_beam.chain import Chain, Stationary
 from aggmc_beam.clock import CALENDAR, Clock
 from aggmc_beam.config.kinds import (
@@ -30,6 +31,7 @@ from aggmc_beam.config.special import (
     Encoding,
     Moment,
     NoiseKind,
+    Size,
     Step,
     ZoneKind,
     square,
@@ -287,6 +289,19 @@ class Uncertainty:
 
 
 @dataclass(frozen=True)
+class Limits:
+    """What a run may take."""
+
+    memory: int = key(
+        Size(),
+        "of sums, and of what is held of a file at once. What would take more is refused before it is made, with the "
+        "number to change",
+        MEMORY,
+        "`4GB`",
+    )
+
+
+@dataclass(frozen=True)
 class Stream:
     """Settings of unbounded input, for the Beam engine."""
 
@@ -432,6 +447,7 @@ class Config:
         None,
         f"`{USUAL}`, and no limit for a stream",
     )
+    limits: Limits = key(Section(Limits), "what a run may take", Limits)
     stream: Stream | None = key(Section(Stream), "unbounded input (Beam engine)", None, "none")
     output: Output = key(Section(Output), "what is written, and where", Output)
     engine: str = key(Choice(("local", "beam")), "what runs it", "local")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from aggmc_beam.budget import read_size
 from aggmc_beam.chain import Chain, Cycle, Parametric, Window, as_chain
 from aggmc_beam.clock import CALENDAR
 from aggmc_beam.config.kinds import Choice, Section, Simple, as_number, integer, key, shown
@@ -150,6 +151,18 @@ class ZoneKind:
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
         raise InputError(f"{path} must be {self.text}; got {shown(value)}")
+
+
+@dataclass(frozen=True)
+class Size:
+    text = "a size such as `512MB` or `16GB`"
+    schema = {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? *(MB|GB|TB)$"}  # noqa: RUF012
+
+    def read(self, value: Any, path: str) -> int:
+        found = read_size(value) if isinstance(value, str) else None
+        if found is None:
+            raise InputError(f"{path} must be {self.text}; got {shown(value)}")
+        return found
 
 
 @dataclass(frozen=True)

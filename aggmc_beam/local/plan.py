@@ -48,7 +48,7 @@ class Plan:
         return SumSpec.plan(
             schema.states, config.chain, config.noise, config.population, schema.population is not None,
             self.settings.open_population, schema.clock, schema.group_by, config.uncertainty.replicates,
-            config.uncertainty.block,
+            config.uncertainty.block, config.limits.memory,
         )  # fmt: skip
 
     def reader(self) -> BlockReader:

@@ -9,7 +9,7 @@ from aggmc_beam.config import Config
 from aggmc_beam.config.model import REALIZATION
 from aggmc_beam.errors import InputError, Rejected, nearest
 from aggmc_beam.local.batches import Batch
-from aggmc_beam.local.sources import Source, reading
+from aggmc_beam.local.sources import Source, check_row_groups, reading
 from aggmc_beam.local.text import lines_above
 from aggmc_beam.local.tidy import distinct_names
 from aggmc_beam.logs import LOGGER
@@ -42,6 +42,8 @@ def find_schema(config: Config, sources: list[Source]) -> Schema:
         for column in schema.columns:
             if column not in source.columns:
                 raise InputError(_no_column(source, column, config))
+        if source.format == "parquet":
+            check_row_groups(source, schema.columns, config.limits.memory)
     if config.input.decimal is None:
         _check_decimal(schema, sources)
     _tell(schema, config, sources[0])

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from aggmc_beam.budget import check_memory
 from aggmc_beam.config import Input
 from aggmc_beam.errors import InputError
 from aggmc_beam.local import text
@@ -29,6 +30,10 @@ COMPRESSED = (".gz", ".zst", ".bz2", ".zip")
 #: Values (rows times columns) of a batch of a Parquet file or frame: large enough for its arrays to be worth
 #: making, and a few of them fit into memory.
 BATCH_VALUES = 1 << 21
+
+
+#: Bytes of a value while it is decoded and read: as it is in Arrow, and as a number of ours.
+VALUE_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -159,6 +164,27 @@ def _open(path: str, dialect: Dialect) -> Source | None:
         source = replace(source, separator=text.separator_of(text.header_line(source) or ""))
     columns = text.columns_of(source)
     return None if columns is None else replace(source, columns=columns)
+
+
+def check_row_groups(source: Source, columns: Sequence[str], memory: int) -> None:
+    """`InputError` if a row group of a Parquet file, which is decoded at once, takes too much memory: a small file
+    may hold many equal values."""
+    has_lists = any(isinstance(source.columns[c], pl.List | pl.Array) for c in columns)
+    if not has_lists and source.height * len(columns) * VALUE_BYTES <= memory:
+        return
+    from pyarrow.parquet import read_metadata
+
+    check_metadata(read_metadata(source.name), source.name, columns, memory)
+
+
+def check_metadata(metadata: Any, name: str, columns: Sequence[str], memory: int) -> None:
+    """The same, of the metadata that Arrow reads."""
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        chunks = (group.column(i) for i in range(group.num_columns))
+        values = sum(chunk.num_values for chunk in chunks if chunk.path_in_schema.split(".")[0] in columns)
+        what = f"row group {number} of {name}, with {values:,} values,"
+        check_memory(values * VALUE_BYTES, memory, what, "write the file with smaller row groups")
 
 
 def _what(mode: int) -> str:

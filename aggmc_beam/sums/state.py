@@ -7,12 +7,14 @@ duplicate, or refused.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from aggmc_beam.budget import MEMORY, check_memory, size_of_sums
 from aggmc_beam.chain import Chain, Cycle, LocalChain, Parametric, Window
 from aggmc_beam.clock import Clock
 from aggmc_beam.config.special import chain_to_plain
@@ -50,6 +52,19 @@ class SumSpec:
     group_by: tuple[str, ...] = ()
     replicates: int | None = None
     block: int | None = None
+    memory: int = field(default=MEMORY, compare=False)
+    """How many bytes the sums may take, which does not change them."""
+
+    def __post_init__(self) -> None:
+        S = len(self.states)
+        check_memory(size_of_sums(S, 1), self.memory, f"the sums of {S:,} states", "take fewer states")
+        if self.replicates is not None:
+            change = "lower uncertainty.replicates"
+            check_memory(self.replicates * S * S * 8, self.memory, f"{self.replicates:,} replicates", change)
+        if isinstance(self.chain, Window):
+            windows = self.chain.size // (self.chain.every or self.chain.size)
+            what = f"the {windows:,} windows that each step is in"
+            check_memory(windows * S * S * 8 * 4, self.memory, what, "raise chain.window.every")
 
     @classmethod
     def plan(
@@ -64,6 +79,7 @@ class SumSpec:
         group_by: tuple[str, ...] = (),
         replicates: int | None = None,
         block: int | None = None,
+        memory: int = MEMORY,
     ) -> SumSpec:
         """The spec of a run: `population` is N of every realization, unless it is "estimate" or records have
         their own (`has_populations`). The totals of exact counts tell it, unless individuals enter and leave
@@ -80,7 +96,7 @@ class SumSpec:
         if populations != ONE and noise.is_known and not noise.varies:  # shares would distort an offset
             undo = bool((noise.offset(len(states)) != 0).any())
         return cls(states, chain, noise, populations, undo, None if is_open else N, clock or Clock(), group_by,
-                   replicates, block)  # fmt: skip
+                   replicates, block, memory)  # fmt: skip
 
     @property
     def undone(self) -> Noise | None:
@@ -213,9 +229,11 @@ class AggregationState:
         group = self.group_of[taken.key]
         self._make_rules(taken, group)
         pairs = find_pairs(taken.key, taken.time, taken.settled)
+        replicate = self._replicates(taken.key, taken.time, group)
+        self._check_memory(group, taken.time, replicate)
         self._put(Sums.of_rows(
-            taken.values, taken.time, taken.key, pairs, group, self.spec.cells,
-            self._replicates(taken.key, taken.time, group), taken.weight, taken.firsts, self._centres(),
+            taken.values, taken.time, taken.key, pairs, group, self.spec.cells, replicate, taken.weight,
+            taken.firsts, self._centres(),
         ))  # fmt: skip
         self._count(self.group_of[key[taken.repeated]], "duplicates")
         if at is None:
@@ -424,6 +442,22 @@ class AggregationState:
                 f"are noisy; name the noise model or give the population ({self._place(records, at)}: "
                 f"{total[at]:g}, before {expected[at]:g})"
             )
+
+    def _check_memory(self, group: np.ndarray, time: np.ndarray, replicate: np.ndarray) -> None:
+        """`InputError` if the sums of these rows would take more than they may."""
+        S, limit = len(self.spec.states), self.spec.memory
+        if size_of_sums(S, len(time)) <= limit:
+            return
+        cells = self.spec.cells.cells(time)
+        parts = [len(np.unique(part)) for part in (group, cells, replicate)]
+        labels = len(time) if size_of_sums(S, math.prod(parts)) > limit else 0
+        if labels:
+            _, cell = np.unique(cells, return_inverse=True)
+            labels = len(np.unique((group * parts[1] + cell) * (int(replicate.max()) + 1) + replicate))
+        what = "the sums of {:,} groups, {:,} cells, {:,} replicates and {:,} states".format(*parts, S)
+        names = ("group_by has fewer groups", "chain has fewer cells", "uncertainty.replicates is smaller")
+        largest = names[int(np.argmax(parts))] if max(parts) > 1 else "there are fewer states"
+        check_memory(size_of_sums(S, labels), limit, what, f"see that {largest}")
 
     def _check_totals(self, records: Records, population: np.ndarray | float) -> None:
         totals = records.counts.sum(1, dtype=np.float64)
