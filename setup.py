@@ -20,6 +20,7 @@ CORE = [
 ]
 GCP = ["apache-beam[gcp]>=2.77,<2.78"]
 YAML = ["apache-beam[yaml]>=2.77,<2.78"]
+EXCEL = ["fastexcel>=0.12,<1"]
 REPORT = ["matplotlib>=3.8,<4"]
 TEST = ["hypothesis>=6.100,<7", "pytest>=8,<10", "pytest-xdist>=3.5,<4"]
 LINT = ["import-linter>=2.1,<3", "mypy>=1.10,<3", "ruff>=0.6,<1", "types-PyYAML>=6,<7"]
@@ -43,7 +44,9 @@ setup(
         "image": GCP + REPORT + BUILD,
         "yaml": YAML,
         "report": REPORT,
+        # Workbooks as input, which Polars reads by it.
+        "excel": EXCEL,
         "test": TEST,
-        "dev": GCP + YAML + REPORT + TEST + LINT + BUILD,
+        "dev": GCP + YAML + REPORT + EXCEL + TEST + LINT + BUILD,
     },
 )

@@ -188,7 +188,7 @@ FATAL = {
     "one step": (HEADER + "1,0,3,4\n2,0,3,4\n", {}, "no two records are one step apart"),
     "steps far apart": (HEADER + "1,0,3,4\n" + f"2,{2**62},3,4\n", {}, "check the time column and its step"),
     "exact counts that change": (
-        HEADER + GOOD + "1,12,9,9\n",
+        HEADER + GOOD + "".join(f"1,{t},9,9\n" for t in range(12, 15)),
         {"noise": "exact", "population": None},
         "not closed",
     ),
@@ -455,3 +455,20 @@ def test_what_would_take_too_much_memory_is_refused_with_the_number_to_change(wr
         with pytest.raises(am.InputError, match=message):
             call()
     assert run_on(wide, **{**small, "limits": {"memory": "1GB"}}).ledger["records"] == 9
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_a_record_with_another_total_under_exact_counts_costs_itself(first, write):
+    """Also where it comes first: the usual total of its realization is the right one."""
+    odd = "1,-1,9,9\n" if first else "1,12,9,9\n"
+    path = write(HEADER + (odd + GOOD if first else GOOD + odd))
+    result = run_on(path, noise="exact", population=None, estimator="mom")
+    assert result.ledger["records"] == 36
+    [rejection] = result.rejections()
+    assert rejection.row == (2 if first else 38)
+    assert (
+        rejection.reason
+        == "its counts add up to 18, those of its realization to 30, which exact counts do not"
+    )
+    over = run_on(write(HEADER + GOOD + "1,12,20,20\n"), noise="exact", population=30, estimator="mom")
+    assert [r.reason for r in over.rejections()] == ["it counts 40 individuals, more than the population 30"]

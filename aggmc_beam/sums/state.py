@@ -19,6 +19,7 @@ from aggmc_beam.chain import Chain, Cycle, LocalChain, Parametric, Window
 from aggmc_beam.clock import Clock
 from aggmc_beam.config.special import chain_to_plain
 from aggmc_beam.errors import InputError
+from aggmc_beam.ledger import USUAL
 from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.noise.undo import undo_noise
 from aggmc_beam.sums.jackknife import Extent, Replicates
@@ -410,38 +411,44 @@ class AggregationState:
         """The population of each record, and the records that contradict it, with reasons."""
         spec, is_exact = self.spec, isinstance(self.spec.noise, Exact)
         if spec.populations == ONE:
-            if spec.population is not None and is_exact:
-                self._check_totals(records, spec.population)
-            return None, {}
+            known = spec.population is not None and is_exact
+            return None, self._beyond(records, spec.population or 0) if known else {}
         found = records.counts.sum(1, dtype=np.float64) if spec.populations == TOTALS else records.population
         assert found is not None
+        before = self.population
         fresh, first = np.unique(key, return_index=True)
         self._know(fresh, found[first])
+        same = np.isclose(found, self.population[key], rtol=1e-9, atol=0)
+        if spec.populations == TOTALS and not (same.all() and (found > 0).all()):
+            self.population = before
+            self._know(*_most_frequent(key, found))
+            return self.population[key], self._not_closed(records, found, self.population[key])
         expected = self.population[key]
-        same = np.isclose(found, expected, rtol=1e-9, atol=0)
         if spec.populations == TOTALS:
-            self._check_closed(records, found, expected, same)
             return expected, {}
-        if is_exact:
-            self._check_totals(records, expected)
         names = records.names[records.realization]
-        return expected, {
+        return expected, (self._beyond(records, expected) if is_exact else {}) | {
             int(at): f"population {found[at]:g} differs from {expected[at]:g}, given before for realization "
             f"{str(names[at])!r}"
             for at in np.flatnonzero(~same)
         }
 
-    def _check_closed(
-        self, records: Records, total: np.ndarray, expected: np.ndarray, same: np.ndarray
-    ) -> None:
-        wrong = np.flatnonzero(~same | (total <= 0))
-        if len(wrong):
+    def _not_closed(self, records: Records, total: np.ndarray, expected: np.ndarray) -> dict[int, str]:
+        """The records whose totals are others than those of their realizations, with reasons; `InputError` if they
+        are many."""
+        wrong = np.flatnonzero(~np.isclose(total, expected, rtol=1e-9, atol=0) | (total <= 0))
+        if len(wrong) > max(1, USUAL * len(total)):
             at = wrong[0]
             raise InputError(
                 "the totals of exact counts change with time, so the population is not closed or the counts "
                 f"are noisy; name the noise model or give the population ({self._place(records, at)}: "
                 f"{total[at]:g}, before {expected[at]:g})"
             )
+        return {
+            at: f"its counts add up to {total[at]:g}, those of its realization to {expected[at]:g}, "
+            "which exact counts do not"
+            for at in wrong.tolist()
+        }
 
     def _check_memory(self, group: np.ndarray, time: np.ndarray, replicate: np.ndarray) -> None:
         """`InputError` if the sums of these rows would take more than they may."""
@@ -459,17 +466,36 @@ class AggregationState:
         largest = names[int(np.argmax(parts))] if max(parts) > 1 else "there are fewer states"
         check_memory(size_of_sums(S, labels), limit, what, f"see that {largest}")
 
-    def _check_totals(self, records: Records, population: np.ndarray | float) -> None:
+    def _beyond(self, records: Records, population: np.ndarray | float) -> dict[int, str]:
+        """The records that count more than all individuals, with reasons; `InputError` if they are many."""
         totals = records.counts.sum(1, dtype=np.float64)
         excess = np.flatnonzero(totals > population * (1 + 1e-9))
-        if len(excess):
+        if not len(excess):
+            return {}
+        N = np.broadcast_to(population, totals.shape)
+        if len(excess) > max(1, USUAL * len(totals)):
             at = excess[0]
-            N = np.broadcast_to(population, totals.shape)[at]
             raise InputError(
-                f"{self._place(records, at)} counts {totals[at]:g} individuals, more than the population {N:g}; "
+                f"{self._place(records, at)} counts {totals[at]:g} individuals, more than the population {N[at]:g}; "
                 "correct the population, or name the noise model if the counts are noisy"
             )
+        return {
+            at: f"it counts {totals[at]:g} individuals, more than the population {N[at]:g}"
+            for at in excess.tolist()
+        }
 
     def _place(self, records: Records, at: Any) -> str:
         name = str(records.names[records.realization[at]])
         return f"realization {name!r}, time {self.spec.clock.label(int(records.time[at]))}"
+
+
+def _most_frequent(key: np.ndarray, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct keys, and the most frequent value of each, the least one if there are several.
+
+    >>> _most_frequent(np.array([0, 0, 0, 4]), np.array([9.0, 5.0, 5.0, 2.0]))
+    (array([0, 4]), array([5., 2.]))
+    """
+    (pairs, number) = np.unique(np.column_stack([key, value]), axis=0, return_counts=True)
+    order = np.lexsort((pairs[:, 1], -number, pairs[:, 0]))
+    keys, first = np.unique(pairs[order, 0], return_index=True)
+    return keys.astype(np.int64), pairs[order][first, 1]
