@@ -202,3 +202,50 @@ UNCLEAR = {
         "input.skip_lines",
     ),
 }
+
+
+def workbook(rows: list[list[Any]], sheets: tuple[str, ...] = ("Sheet1",), above: int = 0) -> bytes:
+    """An .xlsx file with the rows in its last sheet, numbers as numbers and texts as texts."""
+
+    def cell(column: int, row: int, value: Any) -> str:
+        place = f"{chr(65 + column)}{row}"
+        if isinstance(value, int):
+            return f'<c r="{place}"><v>{value}</v></c>'
+        return f'<c r="{place}" t="inlineStr"><is><t>{value}</t></is></c>'
+
+    lines = [["Title"]] * above + rows
+    body = "".join(
+        f'<row r="{r}">{"".join(cell(c, r, v) for c, v in enumerate(line))}</row>'
+        for r, line in enumerate(lines, 1)
+    )
+    main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+    relations = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    package = "http://schemas.openxmlformats.org/package/2006"
+    kind = "application/vnd.openxmlformats-officedocument.spreadsheetml"
+    parts = {
+        "[Content_Types].xml": f'<Types xmlns="{package}/content-types"><Default Extension="rels" ContentType='
+        '"application/vnd.openxmlformats-package.relationships+xml"/><Default Extension="xml" ContentType='
+        f'"{kind}.worksheet+xml"/><Override PartName="/xl/workbook.xml" ContentType="{kind}.sheet.main+xml"/>'
+        "</Types>",
+        "_rels/.rels": f'<Relationships xmlns="{package}/relationships"><Relationship Id="r0" Type='
+        f'"{relations}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
+        "xl/workbook.xml": f'<workbook xmlns="{main}" xmlns:r="{relations}"><sheets>'
+        + "".join(f'<sheet name="{n}" sheetId="{i}" r:id="r{i}"/>' for i, n in enumerate(sheets, 1))
+        + "</sheets></workbook>",
+        "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{package}/relationships">'
+        + "".join(
+            f'<Relationship Id="r{i}" Type="{relations}/worksheet" Target="worksheets/sheet{i}.xml"/>'
+            for i in range(1, len(sheets) + 1)
+        )
+        + "</Relationships>",
+    }
+    for i in range(1, len(sheets) + 1):
+        data = body if i == len(sheets) else ""
+        parts[f"xl/worksheets/sheet{i}.xml"] = (
+            f'<worksheet xmlns="{main}"><sheetData>{data}</sheetData></worksheet>'
+        )
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, text in parts.items():
+            archive.writestr(name, f'<?xml version="1.0" encoding="UTF-8"?>{text}')
+    return out.getvalue()

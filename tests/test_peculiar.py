@@ -116,3 +116,30 @@ def test_peculiarities_may_come_together(
     }
     file = peculiar.Peculiar(f"a.csv{packed}", data, {k: v for k, v in keys.items() if v is not None})
     check_same(Plan.open(config_of(file, written(file, tmp_path_factory.mktemp("mixed")))))
+
+
+SHEET = [["month", *STATES], *([peculiar.MONTHS[i], *row] for i, row in enumerate(COUNTS.tolist()))]
+BOOKS = {
+    "a workbook": peculiar.Peculiar("a.xlsx", peculiar.workbook(SHEET)),
+    "a sheet by name": peculiar.Peculiar(
+        "a.xlsx", peculiar.workbook(SHEET, ("Notes", "Data")), {"sheet": "Data"}
+    ),
+    "titles above in a workbook": peculiar.Peculiar(
+        "a.xlsx", peculiar.workbook(SHEET, above=2), {"skip_lines": 2}
+    ),
+    "a workbook of text": peculiar.Peculiar(
+        "a.xlsx", peculiar.workbook([[f"{v:,}" if isinstance(v, int) else v for v in line] for line in SHEET])
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BOOKS)
+def test_workbooks_are_read_where_their_reader_is_installed_or_refused_with_its_name(name, tmp_path):
+    config = config_of(BOOKS[name], written(BOOKS[name], tmp_path))
+    try:
+        import fastexcel  # noqa: F401
+    except ImportError:
+        with pytest.raises(InputError, match=r"workbooks need fastexcel: pip install 'aggmc-beam\[excel\]'"):
+            Plan.open(config)
+        return
+    check_same(Plan.open(config))

@@ -196,10 +196,12 @@ def _open_sheet(path: str, dialect: Dialect) -> Source:
     """A sheet of a workbook, the first one by default; its cells keep their types."""
     try:
         frame = pl.read_excel(
-            path, sheet_name=dialect.sheet, read_options={"skip_rows": dialect.skip} if dialect.skip else None
+            path,
+            sheet_name=dialect.sheet,
+            read_options={"header_row": dialect.skip} if dialect.skip else None,
         )
-    except ModuleNotFoundError as error:
-        raise InputError(f"{path}: workbooks need {error.name}: pip install 'aggmc-beam[excel]'") from None
+    except ModuleNotFoundError:
+        raise InputError(f"{path}: workbooks need fastexcel: pip install 'aggmc-beam[excel]'") from None
     except Exception as error:  # of any kind, from the reader of workbooks
         hint = "; see input.sheet" if dialect.sheet else ""
         raise InputError(f"{path} cannot be read as a workbook: {str(error).splitlines()[0]}{hint}") from None
