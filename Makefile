@@ -9,7 +9,8 @@ PEERS := benchmarks/.venv
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help run test lint format accept bench scale real paper docs lock clean chaos soak fuzz audit bandit
+.PHONY: help run test lint format accept bench scale real paper docs lock clean chaos soak fuzz audit bandit \
+  oldest sbom mutate
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -30,6 +31,17 @@ run: $(READY)  ## simulate a noisy mobility feed, estimate its transition matrix
 test: $(READY)  ## the tests, with doctests and the README's examples
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not accept and not chaos"
 
+OLDEST := .oldest/bin
+.oldest/ready: tests/oldest.txt setup.py
+	$(PYTHON) -m venv .oldest
+	$(OLDEST)/python -m pip install --quiet --disable-pip-version-check -c tests/oldest.txt -e ".[test]"
+	@touch $@
+
+oldest: .oldest/ready  ## the engines' tests with the oldest Beam and Polars that setup.py allows
+	$(OLDEST)/python -m pytest -q -n 2 --dist loadgroup -o filterwarnings=ignore tests/test_tidy.py tests/test_local.py \
+	  tests/test_beam_combine.py tests/test_beam_transform.py tests/test_beam_bounded.py tests/test_beam_stream.py \
+	  tests/test_beam_poison.py tests/test_beam_pair.py
+
 lint: $(READY)  ## ruff, mypy --strict, and which layer may import which
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -45,7 +57,7 @@ accept: $(READY)  ## the full acceptance list on simulated data
 
 chaos: $(READY)  ## the full form of the faults: kills, full disks, damage, retries, lost workers
 	AGGMC_KILLS=50 $(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "chaos or not chaos" \
-	  tests/test_chaos_*.py tests/test_ledger.py
+	  tests/test_chaos_*.py tests/test_ledger.py tests/test_durable.py
 
 soak: $(READY)  ## long runs: exact sums, flat memory, bounded state
 	$(BIN)/python benchmarks/soak/local.py
@@ -80,8 +92,15 @@ TOOLS := .tools/bin
 	$(TOOLS)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r security/requirements.txt
 	@touch $@
 
-audit: .tools/ready  ## look the locked dependencies up in the database of known vulnerabilities
-	$(TOOLS)/python security/audit.py requirements.lock fuzz/requirements.txt pipelines/requirements.lock security/requirements.txt
+audit: .tools/ready  ## look locked dependencies up among known vulnerabilities; ADVISORIES=FILE for an offline copy
+	$(TOOLS)/python security/audit.py $(if $(ADVISORIES),--advisories $(ADVISORIES)) requirements.lock fuzz/requirements.txt pipelines/requirements.lock security/requirements.txt
+
+sbom: $(READY)  ## write the software bill of materials, CycloneDX JSON, into out/sbom.json
+	@mkdir -p out
+	$(BIN)/python security/sbom.py requirements.lock > out/sbom.json
+
+mutate: $(READY)  ## change the core in small ways and see whether the tests notice; MUTATE="--number 5" for a sample
+	$(BIN)/python -m tools.mutate $(MUTATE)
 
 bandit: .tools/ready  ## search the code for what commonly goes wrong
 	$(TOOLS)/bandit --quiet --recursive --configfile pyproject.toml aggmc_beam pipelines
@@ -94,7 +113,7 @@ docs: $(READY)  ## write docs/config.md, its JSON Schema and the metadata of the
 RUNNER ?= fnapi
 .PHONY: conformance flink-up flink-down prism
 
-conformance: $(READY)  ## compare RUNNER=fnapi|fnapi-multi|prism|flink|flink-external with the local engine
+conformance: $(READY)  ## compare RUNNER=fnapi|fnapi-multi|prism|flink|flink-external|spark with the local engine
 	AGGMC_RUNNER=$(RUNNER) $(BIN)/python -m pytest -q -rs -p no:threadexception -p no:unraisableexception \
 	  -p no:hypothesispytest \
 	  tests/conformance $(ONLY)
@@ -119,5 +138,5 @@ lock: $(READY)  ## resolve the dependencies anew, for all supported Pythons
 	  --no-emit-index-url --no-annotate --upgrade benchmarks/peers.in -o benchmarks/peers.lock
 
 clean:  ## remove the environment and caches
-	rm -rf $(VENV) $(PEERS) .tools .fuzz build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .oldest $(PEERS) .tools .fuzz build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

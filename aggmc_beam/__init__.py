@@ -28,11 +28,12 @@ if TYPE_CHECKING:
         PerStep,
         Poisson,
     )
-    from aggmc_beam.result import Estimate, Estimates
+    from aggmc_beam.result import Estimate, Estimates, Groups, read_estimates
     from aggmc_beam.simulation import simulate
     from aggmc_beam.sums.sums import Sums
     from aggmc_beam.uses.alarms import Alarms, alarms
     from aggmc_beam.uses.change import Change, change
+    from aggmc_beam.uses.compare import Comparison, Comparisons, compare
     from aggmc_beam.uses.cross_table import CrossTable, cross_table
     from aggmc_beam.uses.evaluate import Evaluation, evaluate
     from aggmc_beam.uses.flows import Flows, flows
@@ -45,6 +46,8 @@ __all__ = [
     "Alarms",
     "Binomial",
     "Change",
+    "Comparison",
+    "Comparisons",
     "Constraints",
     "CrossTable",
     "Cycle",
@@ -59,6 +62,7 @@ __all__ = [
     "Follows",
     "Forecast",
     "Gaussian",
+    "Groups",
     "InputError",
     "Laplace",
     "Linear",
@@ -71,6 +75,7 @@ __all__ = [
     "Window",
     "alarms",
     "change",
+    "compare",
     "cross_table",
     "diagnose",
     "equality",
@@ -78,6 +83,7 @@ __all__ = [
     "evaluate",
     "flows",
     "follows",
+    "read_estimates",
     "simulate",
     "stationarity",
     "zero_order",
@@ -87,6 +93,8 @@ __all__ = [
 _HOMES = {
     "Alarms": "uses.alarms",
     "Change": "uses.change",
+    "Comparison": "uses.compare",
+    "Comparisons": "uses.compare",
     "Constraints": "estimators.constraints",
     "CrossTable": "uses.cross_table",
     "Cycle": "chain",
@@ -97,11 +105,13 @@ _HOMES = {
     "Flows": "uses.flows",
     "Follows": "uses.follows",
     "Forecast": "uses.forecast",
+    "Groups": "result",
     "InputError": "errors",
     "Parametric": "chain",
     "Window": "chain",
     "alarms": "uses.alarms",
     "change": "uses.change",
+    "compare": "uses.compare",
     "cross_table": "uses.cross_table",
     "equality": "fit.hypotheses",
     "estimate": "estimation",
@@ -109,6 +119,7 @@ _HOMES = {
     "evaluate": "uses.evaluate",
     "flows": "uses.flows",
     "follows": "uses.follows",
+    "read_estimates": "result",
     "simulate": "simulation",
     "stationarity": "fit.hypotheses",
     "zero_order": "fit.hypotheses",

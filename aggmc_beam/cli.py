@@ -1,4 +1,5 @@
-"""The command line: `aggmc run`, `check`, `diagnose`, `simulate`, `report` and `moments`.
+"""The command line: `aggmc init`, `check`, `diagnose`, `run`, `compare`, `report`, `simulate`, `moments`, and uses of
+results.
 
 Exit codes: 0 done, 1 the work failed, 2 the command or the config is wrong.
 """
@@ -7,13 +8,16 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import aggmc_beam
 from aggmc_beam import logs
+from aggmc_beam.completion import SHELLS, script
 from aggmc_beam.errors import InputError, UsageError
 from aggmc_beam.text import say
 
@@ -53,11 +57,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _fail(error: InputError, code: int, options: argparse.Namespace) -> int:
     if options.debug:
         raise error
+    text = _one_line(error)
+    key = _key_of(text)
     hint = {
-        USAGE: "docs/config.md lists every key; `aggmc --help` shows the commands",
+        USAGE: "`aggmc --help` shows the commands" if key else _USAGE_HINT,
         FAILED: "`aggmc check CONFIG` shows how the input is read; --debug shows where this arose",
     }[code]
-    return _tell(f"error: {_one_line(error)}", code, options, hint)
+    return _tell(f"error: {text}", code, options, f"see {key} in docs/config.md; {hint}" if key else hint)
+
+
+_USAGE_HINT = "docs/config.md lists every key; `aggmc --help` shows the commands"
+#: Words of errors about data, and the key of a config that has to do with them; the first that is found counts.
+_ABOUT = (
+    ("max_rejected", "max_rejected"),
+    ("one step apart", "input.step"),
+    ("no column", "input.columns"),
+    ("format of", "input.format"),
+    ("UTF-8", "input.files"),
+    ("population", "population"),
+    ("noise", "noise"),
+    ("all rows were rejected", "input.columns"),
+    ("is a record", "input.columns"),
+    ("state", "states"),
+)
+
+
+def _key_of(text: str) -> str | None:
+    """The key of a config that an error is about: one that it names, or one that its words speak of."""
+    from aggmc_beam.config.keys import keys
+
+    named = [key.path for key in keys() if "." in key.path and re.search(rf"\b{re.escape(key.path)}\b", text)]
+    if named:
+        return max(named, key=len)
+    return next((key for word, key in _ABOUT if word in text), None)
 
 
 def _tell(text: str, code: int, options: argparse.Namespace, hint: str = "", before: str = "") -> int:
@@ -95,6 +127,7 @@ def parser() -> argparse.ArgumentParser:
         description="Transition matrices of Markov chains from noisy aggregate counts.",
         epilog=(
             "examples:\n"
+            "  aggmc init data/counts.csv\n"
             "  aggmc check configs/quickstart.yaml\n"
             "  aggmc run configs/quickstart.yaml --set estimator=mom\n"
             "  aggmc moments estimate out/moments.aggmc --noise binomial:0.4\n"
@@ -109,7 +142,11 @@ def parser() -> argparse.ArgumentParser:
     _add_diagnose(commands)
     _add_simulate(commands)
     _add_report(commands)
+    _add_compare(commands)
     _add_moments(commands)
+    _add_uses(commands)
+    _add_init(commands)
+    _add_completion(commands)
     return top
 
 
@@ -137,9 +174,8 @@ def _lazily(name: str) -> Any:
     """A command that is imported when it is run: Polars takes a moment."""
 
     def command(options: argparse.Namespace) -> None:
-        from aggmc_beam import commands
-
-        getattr(commands, name)(options)
+        module, _, function = name.rpartition(".")
+        getattr(import_module(f"aggmc_beam.{module or 'commands'}"), function)(options)
 
     return command
 
@@ -163,6 +199,10 @@ def _add_run(commands: Any) -> None:
     _add_config(made)
     made.add_argument("--engine", choices=["local", "beam"], help="instead of the config's")
     made.add_argument("--quiet", action="store_true", help="print no table")
+    made.add_argument("--whole", action="store_true", help="print every matrix, however wide")
+    made.add_argument(
+        "--wait", action="store_true", help="wait while another run writes to the same directory"
+    )
 
 
 def _add_check(commands: Any) -> None:
@@ -227,6 +267,50 @@ def _add_report(commands: Any) -> None:
     made.add_argument("-o", "--output", metavar="FILE", help="(report.html beside the result)")
 
 
+def _add_compare(commands: Any) -> None:
+    made = _command(
+        commands,
+        "compare",
+        "compare",
+        "tell how matrices differ: of two runs, of two groups or of two cells",
+        "  aggmc compare out/monday out/tuesday\n"
+        "  aggmc compare out --groups north south -o difference.csv\n",
+    )
+    made.add_argument("first", metavar="A", help="estimates.jsonl, or the directory of a run")
+    made.add_argument("second", metavar="B", nargs="?", help="another; groups and cells are matched by name")
+    made.add_argument("--groups", nargs=2, metavar="GROUP", help="two groups of A")
+    made.add_argument(
+        "--cells", nargs=2, metavar="CELL", help="two cells of A: steps, phases or window starts"
+    )
+    made.add_argument("--level", type=float, help="of the intervals (that of the estimates)")
+    made.add_argument("-o", "--output", metavar="FILE", help=".csv, .json, or .png or .svg for a picture")
+
+
+def _add_init(commands: Any) -> None:
+    made = _command(
+        commands,
+        "init",
+        "init",
+        "write a first config from a look at the data",
+        "  aggmc init data/counts.csv\n  aggmc init 'data/*.parquet' -o mobility.yaml\n",
+    )
+    made.add_argument("files", metavar="DATA", help="path or glob of files of counts")
+    made.add_argument("-o", "--output", metavar="FILE", help="(named as the data, .yaml, in this directory)")
+
+
+def _add_completion(commands: Any) -> None:
+    made = _command(
+        commands,
+        "completion",
+        "completion",
+        "print the script by which a shell completes aggmc",
+        "  source <(aggmc completion bash)\n"
+        "  aggmc completion fish > ~/.config/fish/completions/aggmc.fish\n",
+    )
+    made.add_argument("shell", choices=SHELLS, help="of the script")
+    made.set_defaults(command=lambda options: print(script(parser(), options.shell), end=""))
+
+
 def _add_moments(commands: Any) -> None:
     made = commands.add_parser("moments", help="show, join and re-estimate saved moments")
     inner = made.add_subparsers(metavar="ACTION", required=True)
@@ -239,6 +323,11 @@ def _add_moments(commands: Any) -> None:
     )
     merge.add_argument("files", nargs="+", metavar="FILE")
     merge.add_argument("-o", "--output", required=True, metavar="FILE")
+    merge.add_argument(
+        "--allow-overlap",
+        action="store_true",
+        help="merge also files that share records, which count twice then",
+    )
     show = _command(
         inner,
         "show",
@@ -261,6 +350,55 @@ def _add_moments(commands: Any) -> None:
     again.add_argument("--chain", choices=["saved", "stationary"], default="saved", help="(saved)")
     again.add_argument("--level", type=float, default=0.95, help="of the intervals (0.95)")
     again.add_argument("-o", "--output", metavar="FILE", help="write JSON lines instead of a table")
+
+
+def _add_uses(commands: Any) -> None:
+    made = _add_use(commands, "flows", "tell how many moved from each state to each other in every step",
+                    "  aggmc flows out/ -o flows.parquet\n")  # fmt: skip
+    made = _add_use(commands, "forecast", "forecast the counts of the next steps, with bands",
+                    "  aggmc forecast out/ --steps 24\n"
+                    "  aggmc forecast out/ --set input.files=data/today.csv -o forecast.csv\n")  # fmt: skip
+    made.add_argument("--steps", type=_positive, default=12, help="how far (12)")
+    made = _add_use(commands, "alarms", "tell which counts are not what those before them led to expect",
+                    "  aggmc alarms out/ --rate 0.01\n")  # fmt: skip
+    made.add_argument("--rate", type=_rate, default=0.01,
+                      help="part of the steps in which nothing happened that raise an alarm (0.01)")  # fmt: skip
+    made = _command(
+        commands,
+        "change",
+        "commands_uses.change",
+        "test whether the matrix changed, along windows or between runs, and date it",
+        "  aggmc change out/                        # a run whose chain has windows\n"
+        "  aggmc change out/may out/june out/july   # runs in their order\n",
+    )
+    made.add_argument(
+        "results", nargs="+", metavar="RESULT", help="estimates.jsonl, or the directory of a run"
+    )
+
+
+def _add_use(commands: Any, name: str, help: str, examples: str) -> argparse.ArgumentParser:
+    made = _command(commands, name, f"commands_uses.{name}", help, examples)
+    made.add_argument("result", metavar="RESULT", help="directory of a run, or its estimates.jsonl")
+    made.add_argument("-o", "--output", metavar="FILE", help=".parquet or .csv, instead of printing")
+    made.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE",
+        help="change a key of the run's config, such as input.files to take other records",
+    )  # fmt: skip
+    return made
+
+
+def _positive(given: str) -> int:
+    found = int(given)
+    if found < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1; got {given}")
+    return found
+
+
+def _rate(given: str) -> float:
+    found = float(given)
+    if not 0 < found < 1:
+        raise argparse.ArgumentTypeError(f"must lie between 0 and 1; got {given}")
+    return found
 
 
 if __name__ == "__main__":

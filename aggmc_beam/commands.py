@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +15,27 @@ import numpy as np
 from aggmc_beam.config import Config, load_config, read_config
 from aggmc_beam.config.reader import read_yaml
 from aggmc_beam.config.special import NoiseKind
+from aggmc_beam.durable import write_atomically
 from aggmc_beam.errors import InputError, UsageError
 from aggmc_beam.fit.fit import Settings
-from aggmc_beam.fit.groups import estimate_state, group_sums, listed
+from aggmc_beam.fit.groups import by_group, estimate_state, group_sums, listed
 from aggmc_beam.ledger import Ledger
 from aggmc_beam.local import check as checking
 from aggmc_beam.local import output, simulated
-from aggmc_beam.local.engine import Summing, no_progress, run_plan
+from aggmc_beam.local.engine import Summing, run_plan
+from aggmc_beam.local.lock import OutputLock
 from aggmc_beam.local.plan import Plan, check_local
+from aggmc_beam.local.staging import RUN, Staging
 from aggmc_beam.logs import LOGGER
 from aggmc_beam.noise import Noise, noise_from_dict
 from aggmc_beam.noise.description import _MODELS
-from aggmc_beam.progress import Progress
-from aggmc_beam.result import Estimate, Estimates
+from aggmc_beam.progress import Progress, no_progress
+from aggmc_beam.result import Estimate, Estimates, Groups, read_estimates
 from aggmc_beam.sums import storage
 from aggmc_beam.sums.run_file import describe, load_run, save_run
 from aggmc_beam.text import escape_controls, say
 
-#: Tables printed for a run of many groups.
+#: With more groups than this a run prints a line for each.
 MANY = 3
 
 
@@ -40,9 +45,18 @@ def run(options: argparse.Namespace) -> None:
     if options.log is not None:
         options.log.run = config.name
     LOGGER.info("run started", extra={"config": options.config, "engine": engine})
-    if engine == "beam":
-        _run_beam(config, given, options)
-        return
+    with _held(config, options.wait):
+        (_run_beam if engine == "beam" else _run_local)(config, given, options)
+
+
+def _held(config: Config, wait: bool) -> AbstractContextManager[Any]:
+    """Hold the output directory, from before saved moments are read until new ones are written."""
+    directory = config.output.directory
+    far = "://" in directory  # object stores have no locks
+    return nullcontext() if far else OutputLock(directory, config.name, wait)
+
+
+def _run_local(config: Config, given: dict[str, Any], options: argparse.Namespace) -> None:
     if options.beam_options:
         raise UsageError("options after -- are for the Beam engine")
     plan = _open(config)
@@ -50,11 +64,11 @@ def run(options: argparse.Namespace) -> None:
     progress.shown &= options.log is None
     try:
         result = run_plan(plan, progress)
+        written = output.write(result, config, given, progress)
     finally:
         progress.clear()
-    written = output.write(result, config, given)
     if not options.quiet:
-        _print_result(config, result.estimates, result.results, result.ledger)
+        _print_result(config, result.estimates, result.results, result.ledger, options.whole)
     _done(result.ledger, written)
 
 
@@ -70,14 +84,7 @@ def _run_beam(config: Config, given: dict[str, Any], options: argparse.Namespace
         return
     estimates, ledger = beam_run.read_back(config)
     if not options.quiet:
-        results: dict[tuple[str, ...], Any] = {}
-        for estimate in estimates:
-            results.setdefault(tuple((estimate.group or {}).values()), []).append(estimate)
-        shown = {
-            group: found[0] if found[0].cell is None else Estimates(tuple(found))
-            for group, found in results.items()
-        }
-        _print_result(config, estimates, shown, ledger)
+        _print_result(config, estimates, by_group(estimates), ledger, options.whole)
     names = sorted(path.name for path in Path(config.output.directory).iterdir() if path.is_file())
     _done(ledger, [Path(config.output.directory) / name for name in names])
 
@@ -117,6 +124,7 @@ def _print_result(
     estimates: list[Estimate],
     results: Mapping[tuple[str, ...], Any],
     ledger: dict[str, Any],
+    whole: bool = False,
 ) -> None:
     say(f"{config.name}: {Ledger(**ledger['rows'])}.")
     say(
@@ -127,18 +135,28 @@ def _print_result(
         say(f"{ledger['filled_with_zero']:,} states without a row were taken as zero (input.absent).")
     if ledger["conflicting"]:
         say(f"{ledger['conflicting']:,} duplicates have other counts than the record that was kept.")
-    for number, (group, found) in enumerate(results.items()):
-        if number == MANY:
-            say(f"\n... and {len(results) - MANY} more groups, see {output.ESTIMATES}")
-            break
-        say(f"\n{escape_controls(', '.join(group))}:" if group else "")
-        say(found)
-        if isinstance(found, Estimates) and found.pooled is None:
-            say(f"the last of them:\n{found[-1]}")
+    for realization, why in itertools.islice(ledger.get("without_flows", {}).items(), MANY):
+        say(f"No flows of {escape_controls(realization)}: {why}")
+    if len(results) > MANY and not whole:
+        say(f"\n{Groups(results)}")
+        say(f"{output.ESTIMATES} has the whole matrices; --whole prints them")
+    else:
+        for group, found in results.items():
+            say(f"\n{escape_controls(', '.join(group))}:" if group else "")
+            _print_found(found, whole)
     for name, why in ledger["skipped"].items():
         say(f"\nNo estimate for {name}: {why}")
     if config.simulate is not None:
         say(f"\n{_error(config, estimates)}")
+
+
+def _print_found(found: Estimate | Estimates, whole: bool) -> None:
+    if isinstance(found, Estimate):
+        say(found.to_text(whole))
+    elif whole:
+        say("\n\n".join(e.to_text(whole) for e in found))
+    else:
+        say(found)
 
 
 def _error(config: Config, estimates: list[Estimate]) -> str:
@@ -160,9 +178,10 @@ def check(options: argparse.Namespace) -> None:
         if config.simulate is not None and not simulated.target(config).exists():
             say(f"{options.config} is valid; a run would draw {simulated.target(config)} first.")
             return
-        lines = checking.describe(Plan.open(config))
+        plan = Plan.open(config)
     except InputError as error:
         raise UsageError(str(error)) from error
+    lines = checking.describe(plan)
     say(f"{options.config} is valid. A run would")
     say("\n".join(f"  {line}" for line in lines))
 
@@ -197,13 +216,15 @@ def simulate(options: argparse.Namespace) -> None:
             raise UsageError("-o FILE or --config CONFIG is needed")
         path = Path(options.output)
         config = _simulation(options)
+    if path.suffix not in (".csv", ".jsonl", ".parquet"):
+        raise UsageError(f"{path.name!r} must end in .csv, .jsonl or .parquet")
     rows = simulated.write_simulated(config, path)
     truth = path.with_suffix(".truth.json")
     about = {
         "states": list(simulated.names(config)),
         "transition_matrix": simulated.matrices(config).tolist(),
     }
-    storage.write_atomically(truth, (json.dumps(about) + "\n").encode())
+    write_atomically(truth, (json.dumps(about) + "\n").encode())
     say(f"Written: {path} ({rows:,} rows), {truth}")
 
 
@@ -229,8 +250,78 @@ def _simulation(options: argparse.Namespace) -> Config:
         raise UsageError(str(error)) from error
 
 
+def compare(options: argparse.Namespace) -> None:
+    from aggmc_beam.uses.compare import compare as differences
+
+    ways = [options.second is not None, options.groups is not None, options.cells is not None]
+    if sum(ways) != 1:
+        raise UsageError("compare needs A and B, or A with --groups or --cells")
+    _need(options.first)
+    first = read_estimates(options.first)
+    if options.second is not None:
+        _need(options.second)
+        a, b = first, read_estimates(options.second)
+    else:
+        a, b = (_part(first, options, name) for name in options.groups or options.cells)
+    found = differences(a, b, level=options.level)
+    say(found)
+    if options.output:
+        _write_comparison(found, Path(options.output))
+        say(f"Written: {options.output}")
+
+
+def _part(found: Any, options: argparse.Namespace, name: str) -> Any:
+    """A group, or a cell, of a result."""
+    try:
+        if options.groups:
+            if not isinstance(found, Groups):
+                raise InputError(f"{options.first} has no groups")
+            return found[tuple(name.split(", "))]
+        if not isinstance(found, Estimates):
+            raise InputError(
+                f"{options.first} has no cells" + (", but groups" if isinstance(found, Groups) else "")
+            )
+        return found.cell(int(name) if name.lstrip("-").isdigit() else name)
+    except InputError as error:
+        raise UsageError(str(error)) from error
+
+
+def _write_comparison(found: Any, path: Path) -> None:
+    kind = path.suffix.lower()
+    if kind == ".csv":
+        found.to_csv(path)
+    elif kind == ".json":
+        write_atomically(path, (json.dumps(found.to_dict(), allow_nan=False) + "\n").encode())
+    elif kind in (".png", ".svg", ".pdf"):
+        found.plot().savefig(path)
+    else:
+        raise UsageError(f"{path.name!r} must end in .csv, .json, .png, .svg or .pdf")
+
+
+def _need(path: str) -> None:
+    """`UsageError` if a file that the command names is not there."""
+    if "://" not in path and not Path(path).exists():
+        raise UsageError(f"cannot read {path!r}: there is no such file or directory")
+
+
+def init(options: argparse.Namespace) -> None:
+    from aggmc_beam.local.guess import config_name, config_text, guess
+
+    name = config_name(options.files)
+    path = Path(options.output or f"{name}.yaml")
+    if path.exists():
+        raise UsageError(f"{path} is there already; name another file with -o")
+    try:
+        found = guess(options.files)
+    except InputError as error:
+        raise UsageError(str(error)) from error
+    write_atomically(path, config_text(found, name, f"out/{name}").encode())
+    say(f"Written: {path}. Read it, then: aggmc check {path}")
+
+
 def report(options: argparse.Namespace) -> None:
     given = Path(options.result)
+    _need(options.result)
     source = given / output.ESTIMATES if given.is_dir() else given
     try:
         lines = [json.loads(line) for line in storage.read_bytes(source).splitlines() if line.strip()]
@@ -238,9 +329,9 @@ def report(options: argparse.Namespace) -> None:
         raise InputError(f"{source} is not a file of estimates: {error}") from None
     if not lines:
         raise InputError(f"{source} holds no estimates")
-    about = _about(source.with_name(output.RUN))
+    about = _about(source.with_name(RUN))
     path = Path(options.output) if options.output else source.with_name(output.REPORT)
-    with output.Staging(path.parent) as aside:
+    with Staging(path.parent) as aside:
         output.write_report(lines, aside / path.name, about.get("config"), about.get("ledger"))
     say(f"Written: {path}")
 
@@ -256,34 +347,42 @@ def _about(path: Path) -> dict[str, Any]:
 
 
 def moments_merge(options: argparse.Namespace) -> None:
+    for file in options.files:
+        _need(file)
     total = load_run(options.files[0])
     for file in options.files[1:]:
         total = total + load_run(file)
-    save_run(total, options.output)
     found = describe(total)
+    if found["overlaps"] and not options.allow_overlap:
+        raise InputError(
+            f"{found['overlaps']:,} records are in several of these files and would be summed twice; run over the "
+            "data with input.resume instead, or merge them all the same with --allow-overlap"
+        )
+    save_run(total, options.output)
     say(f"Written: {options.output} ({found['records']:,} records, {found['pairs']:,} pairs)")
     if found["overlaps"]:
-        say(
-            f"Warning: {found['overlaps']:,} records are in several of the files and were summed twice; "
-            "run over the data with input.resume instead"
-        )
+        say(f"Warning: {found['overlaps']:,} records were summed twice; estimates from this file will say so")
 
 
 def moments_show(options: argparse.Namespace) -> None:
+    _need(options.file)
     for name, value in describe(load_run(options.file)).items():
         say(f"{name + ':':<14}{f'{value:,}' if isinstance(value, int) else value}")
 
 
 def moments_estimate(options: argparse.Namespace) -> None:
+    noise, population = _noise(options.noise), _population(options.population)
+    _need(options.file)
     state = load_run(options.file)
     chain = state.spec.chain if options.chain == "saved" else "stationary"
-    settings = Settings(
-        _noise(options.noise), _population(options.population), options.estimator, chain, options.level
-    )
+    try:
+        settings = Settings(noise, population, options.estimator, chain, options.level)
+    except InputError as error:
+        raise UsageError(str(error)) from error
     results, skipped = estimate_state(state, settings)
     if options.output:
         lines = "".join(e.to_json() + "\n" for e in listed(results))
-        storage.write_atomically(options.output, lines.encode())
+        write_atomically(options.output, lines.encode())
         say(f"Written: {options.output}")
         return
     for group, found in results.items():

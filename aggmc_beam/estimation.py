@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from aggmc_beam.chain import Chain
-from aggmc_beam.errors import InputError
+from aggmc_beam.errors import InputError, nearest
 from aggmc_beam.estimators.constraints import Constraints
 from aggmc_beam.fit.fit import Settings, estimate_sums
 from aggmc_beam.fit.groups import estimate_only_group, group_sums
@@ -25,11 +26,18 @@ from aggmc_beam.fit.outside import add_outside
 from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.sums import run_file
 from aggmc_beam.sums.records import Records
-from aggmc_beam.sums.state import AggregationState, SumSpec
+from aggmc_beam.sums.spec import SumSpec
+from aggmc_beam.sums.state import AggregationState
 from aggmc_beam.sums.sums import Sums
 
+#: Libraries that make tables, and the options that say what a table's columns hold.
+LIBRARIES = ("polars", "pandas", "pyarrow", "duckdb", "_duckdb", "xarray")
+COLUMN_OPTIONS = (
+    "realization", "time", "counts", "state", "step", "absent", "group_by", "timezone", "time_format", "decimal",
+    "marks", "separator", "encoding", "skip_lines", "sheet", "max_rejected",
+)  # fmt: skip
 #: Endings of files that hold records.
-TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".pq")
+TABLES = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".parquet", ".pq", ".xlsx", ".xlsm", ".xls", ".ods")
 
 
 def estimate(
@@ -50,8 +58,9 @@ def estimate(
     """Estimate how individuals move between states from counts of individuals in each state.
 
     data: an array [K, T, S] of K realizations, T steps and S states, NaN rows being missing steps;
-        a Polars DataFrame or LazyFrame, or a path or glob of CSV, JSON lines or Parquet files, see
-        `aggmc_beam.local.table.estimate_table` for the options that name their columns; `Sums`, or the
+        a table (a frame of Polars or pandas, an Arrow table, a relation of DuckDB, a dictionary of columns,
+        a list of records, a labelled array of xarray), or a path or glob of CSV, JSON lines or Parquet files,
+        see `aggmc_beam.local.table.estimate_table` for the options that name their columns; `Sums`, or the
         path of saved ones.
     states: S names. noise: how the counts came about (`Exact()` by default). population: N, one
         per realization [K], the name of a column, or "estimate".
@@ -79,6 +88,7 @@ def estimate(
     ± is one standard error; interval() gives 95% bounds
     It stands on independent movers: the counts vary 0.98 ± 0.06 times as much as those.
     """
+    check_options(table)
     noise = Exact() if noise is None else noise
     if not isinstance(noise, Noise):
         raise InputError(f"noise must be a noise model such as Binomial(0.5); got {noise!r}")
@@ -91,12 +101,11 @@ def estimate(
         constraints=constraints,
         open_population=open_population,
     )
-    if outside is None and _is_table(data):
+    if outside is None and is_table(data):
         from aggmc_beam.local.table import estimate_table
 
         return estimate_table(data, states, population, settings, replicates, **table)
-    if table:
-        raise InputError(f"{next(iter(table))!r} is for tables and files of records, which the data are not")
+    refuse_options(data, table)
     if isinstance(data, str | os.PathLike):
         data = run_file.load(data)
     if isinstance(data, AggregationState):
@@ -119,12 +128,64 @@ def estimate(
     return estimate_sums(*array_sums(counts, population, replace(settings, states=names), replicates))
 
 
-def _is_table(data: Any) -> bool:
-    """Whether data are a Polars frame, or name files of records; without importing Polars."""
+def is_table(data: Any) -> bool:
+    """Whether data are a table, or name files of records; without importing the libraries that make tables."""
     if isinstance(data, str | os.PathLike):
         name = os.fspath(data)
         return name.lower().endswith(TABLES) or any(c in name for c in "*?[")
-    return type(data).__module__.startswith("polars.")
+    if isinstance(data, np.ndarray):
+        return data.dtype.names is not None
+    if isinstance(data, list | tuple):
+        return len(data) > 0 and isinstance(data[0], Mapping)
+    return (
+        type(data).__module__.partition(".")[0] in LIBRARIES
+        or any(hasattr(data, name) for name in ("__arrow_c_stream__", "__dataframe__"))
+        or isinstance(data, Mapping)
+    )
+
+
+def check_options(table: Iterable[str]) -> None:
+    """`InputError` for an option that there is not."""
+    for name in table:
+        if name not in COLUMN_OPTIONS:
+            arguments = list(inspect.signature(estimate).parameters)[1:-1]
+            raise InputError(f"there is no option {name!r}; {nearest(name, [*arguments, *COLUMN_OPTIONS])}")
+
+
+def refuse_options(data: Any, table: Iterable[str]) -> None:
+    """`InputError` for options that name columns, where the data have none."""
+    for name in table:
+        raise InputError(
+            f"{name!r} is for tables and files of records; the data are {type(data).__name__}, which has no columns"
+        )
+
+
+def sums_of(
+    data: Any, settings: Settings, replicates: int | None = None, table: Mapping[str, Any] | None = None
+) -> tuple[Sums, Settings]:
+    """The sums of any data that `estimate` takes, if they are one group, and the settings with what the data
+    say. `table` holds the options that name columns, and `states`."""
+    options = dict(table or {})
+    states = options.pop("states", None)
+    check_options(options)
+    if is_table(data):
+        from aggmc_beam.local.table import table_state
+
+        state, settings = table_state(data, states, settings, replicates, options)
+        return group_sums(state, 0, settings)
+    refuse_options(data, options)
+    if isinstance(data, str | os.PathLike):
+        data = run_file.load(data)
+    if isinstance(data, AggregationState):
+        return group_sums(data, 0, settings)
+    if isinstance(data, Sums):
+        population = settings.population
+        if not isinstance(population, str):
+            settings = replace(settings, population=float(check_populations(population, 1)[0]))
+        return data, replace(settings, states=check_states(states, data.states))
+    counts = check_counts(data)
+    N, names = settings.population, check_states(states, counts.shape[2])
+    return array_sums(counts, N, replace(settings, population="estimate", states=names), replicates)
 
 
 def array_sums(

@@ -18,13 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from aggmc_beam.clock import Clock
-from aggmc_beam.errors import Rejected
+from aggmc_beam.clock import Clock as Clock
+from aggmc_beam.errors import Rejected as Rejected
 from aggmc_beam.numerals import SPACE, Numerals
-from aggmc_beam.text import shortened
+from aggmc_beam.text import shortened as shortened
 
 #: Longest record or message in bytes, and how deep its lists and objects may be nested.
 MAX_BYTES, MAX_DEPTH = 10 << 20, 32
+#: The column of realizations, unless something else is said.
+REALIZATION = "realization"
 #: The realization of all rows where no column tells it.
 SERIES = "0"
 #: Counts and populations lie below this, so that their products stay finite.

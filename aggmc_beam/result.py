@@ -1,18 +1,20 @@
-"""Estimate: what a user gets. Frozen; prints itself, and saves to and loads from JSON."""
+"""Estimate: what a user gets. Frozen; prints itself, makes tables, and saves to and loads from JSON."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aggmc_beam.errors import InputError
+from aggmc_beam.errors import InputError, nearest
 from aggmc_beam.estimators.inference import student_quantile
 from aggmc_beam.noise import Noise, noise_from_dict
-from aggmc_beam.text import escape_controls
+from aggmc_beam.printing import aligned, clipped, estimate_text, number, warning_lines, wrapped
+from aggmc_beam.tables import Columns, Tabular, columns_of, summary_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
     from aggmc_beam.uses.follows import Follows
     from aggmc_beam.uses.forecast import Forecast
+    from aggmc_beam.uses.rows import EstimateRow
 
 
 #: What a standard error is made of: see `Estimate`.
@@ -27,7 +30,7 @@ PARTS = ("sampling", "differences", "disagreement")
 
 
 @dataclass(frozen=True, eq=False)
-class Estimate:
+class Estimate(Tabular):
     """An estimated transition matrix with its uncertainty and what is known about its making.
 
     `transition_matrix` [S, S]: row i holds the probabilities of moving from state i. A state that
@@ -37,7 +40,8 @@ class Estimate:
     mean alone says); the last two are zero where the model holds. `warnings` are sentences to be read
     first. `counts` tells what was used and what was not; `baselines` holds what identity and naive would say.
     `cell` is the step, phase or window
-    start that the matrix belongs to, None for all times.
+    start that the matrix belongs to, None for all times. `est["home", "work"]` is one probability,
+    `np.asarray(est)` the matrix; tables have the columns that docs/tables.md lists.
 
     >>> import aggmc_beam as am
     >>> y, _ = am.simulate([[0.9, 0.1], [0.3, 0.7]], steps=500, realizations=4, seed=1)
@@ -129,6 +133,12 @@ class Estimate:
         """One line of JSON, which `from_json` reads back."""
         return json.dumps(self.to_dict(), allow_nan=False)
 
+    def to_row(self) -> EstimateRow:
+        """A row of a table, whose type is a schema for Beam; see `aggmc_beam.uses.rows`."""
+        from aggmc_beam.uses.rows import to_row
+
+        return to_row(self)
+
     @classmethod
     def from_json(cls, line: str) -> Estimate:
         """The estimate that `to_json` wrote."""
@@ -161,38 +171,62 @@ class Estimate:
         except (LookupError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
             raise InputError(f"this is not an estimate as written by to_json: {error!r}") from error
 
-    def plot(self, ax: Axes | None = None) -> Figure:
-        """The matrix as a heat map, in `ax` if given; needs matplotlib (the extra `report`)."""
-        from aggmc_beam.report.plot import plot_matrix
+    def __getitem__(self, key: Any) -> Any:
+        """The probability of a move, by the names of two states; of all moves from one, by its name."""
+        if isinstance(key, tuple) and len(key) == 2:
+            return float(self.transition_matrix[self.index_of(key[0]), self.index_of(key[1])])
+        row = self.transition_matrix[self.index_of(key)]
+        return dict(zip(self.states, row.tolist(), strict=True))
 
-        return plot_matrix(self, ax)
+    def index_of(self, state: Any) -> int:
+        """The row of a state; `InputError` if there is none of that name."""
+        if str(state) not in self.states:
+            raise InputError(f"there is no state {state!r}; {nearest(state, self.states)}")
+        return self.states.index(str(state))
+
+    def __iter__(self) -> Iterator[Any]:
+        raise TypeError(
+            "an estimate is not a sequence; np.asarray(est) is its matrix, est.to_frame() its table"
+        )
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return _as_array(self.transition_matrix, dtype, copy)
+
+    def columns(self, form: str = "tidy") -> Columns:
+        return columns_of([self], form)
+
+    def plot(self, kind: Any = "matrix", *, ax: Axes | None = None, coordinates: Any = None) -> Figure:
+        """A picture, in `ax` if given; needs matplotlib (the extra `report`).
+
+        kind: "matrix" (a heat map), "flows" (people per step from state to state), "network" (states in a
+        circle), or "map", where `coordinates` maps each state to its (x, y), such as longitude and latitude.
+        """
+        from aggmc_beam.report.plot import plot_estimate
+
+        return plot_estimate(self, kind, ax, coordinates)
+
+    def to_text(self, whole: bool = False) -> str:
+        """What `print` shows; the `whole` matrix also where it is wider than 100 columns."""
+        return estimate_text(self, whole)
 
     def __str__(self) -> str:
-        where = "" if self.cell is None else f", cell {self.cell}"
-        head = (
-            f"Transition matrix by {self.estimator}{where} from {self.counts['pairs']:,} pairs of "
-            f"{self.counts['records']:,} records, population {self.population:,.6g}\n"
-        )
-        warned = "".join(f"Warning: {escape_controls(w)}\n" for w in self.warnings)
-        notes = "".join(
-            f"\n  note: {escape_controls(flag['why'])}" for flag in self.diagnostics.get("rows", [])
-        )
-        if np.isfinite(self.standard_error).any():
-            notes = f"\n± is one standard error; interval() gives {100 * self.level:g}% bounds{notes}"
-        ground = self.diagnostics.get("ground")
-        if ground is not None:
-            notes += f"\nIt stands on {escape_controls(str(ground['sentence']))}."
-        return warned + head + matrix_table(self.states, self.transition_matrix, self.standard_error) + notes
+        return self.to_text()
+
+    def _repr_html_(self) -> str:
+        from aggmc_beam.report.notebook import estimate_html
+
+        return estimate_html(self)
 
 
 @dataclass(frozen=True, eq=False)
-class Estimates(Sequence[Estimate]):
+class Estimates(Sequence[Estimate], Tabular):
     """The estimates of a chain that changes with time, one per step, phase or window.
 
     `transition_matrix` stacks them [C, S, S]. For per-step, cycle and parametric chains `pooled`
     is the one matrix that fits all cells best (expected moves over expected visits), and
     `average` the plain average of the cells' mom matrices. `coefficients` [S, S, q + 1] are
-    those of a parametric chain.
+    those of a parametric chain. `windows[0]` is the first of them, `windows.cell(250)` that of a cell, and
+    `windows["home", "work"]` one entry over all cells.
 
     >>> import aggmc_beam as am
     >>> y, _ = am.simulate([[0.9, 0.1], [0.3, 0.7]], steps=500, realizations=4, seed=1)
@@ -212,7 +246,27 @@ class Estimates(Sequence[Estimate]):
         return len(self.items)
 
     def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, tuple):
+            return np.array([e[index] for e in self.items])
+        if isinstance(index, str):
+            raise InputError(f"give two states, such as [{index!r}, {index!r}], or the number of an estimate")
         return self.items[index]
+
+    def cell(self, cell: Any) -> Estimate:
+        """The estimate of a cell: a step, a phase, or the start of a window as it is shown."""
+        for e in self.items:
+            if cell == e.cell or (e.window is not None and cell == e.window.get("start")):
+                return e
+        if cell in self.skipped:
+            raise InputError(f"there is no estimate for cell {cell!r}: {self.skipped[cell]}")
+        known = ", ".join(str(c) for c in self.cells[:6]) + (" ..." if len(self) > 6 else "")
+        raise InputError(f"there is no cell {cell!r}; there are {known}")
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return _as_array(self.transition_matrix, dtype, copy)
+
+    def columns(self, form: str = "tidy") -> Columns:
+        return columns_of(self.items, form)
 
     def __iter__(self) -> Iterator[Estimate]:
         return iter(self.items)
@@ -252,42 +306,181 @@ class Estimates(Sequence[Estimate]):
         """One line of JSON per estimate."""
         return "\n".join(e.to_json() for e in self.items)
 
-    def plot(self, entries: Sequence[tuple[int, int]] | None = None) -> Figure:
-        """Entries (i, j) over the cells with intervals, by default the six that change most."""
-        from aggmc_beam.report.plot import plot_series
+    def plot(self, entries: Any = None, *, kind: str = "cells", **options: Any) -> Figure:
+        """A picture; needs matplotlib (the extra `report`).
 
-        return plot_series(self, entries)
+        kind: "cells" draws `entries` (pairs of states, by name or number) over the cells with intervals, by
+        default the six that change most; every other kind is that of the pooled matrix, see `Estimate.plot`.
+        """
+        from aggmc_beam.report.plot import plot_estimates
+
+        return plot_estimates(self, entries, kind, options)
 
     def __str__(self) -> str:
-        lines = [f"{len(self)} transition matrices, cells {self.items[0].cell} to {self.items[-1].cell}"]
+        head = f"{len(self)} transition matrices, cells {self.items[0].cell} to {self.items[-1].cell}"
         if self.pooled is not None:
-            lines += ["pooled over cells:", str(self.pooled)]
-        return "\n".join(lines)
+            return "\n".join([head, "pooled over cells:", str(self.pooled)])
+        return "\n".join([head, *warning_lines(self.warnings), summary_text(self.items, "cell")])
+
+    def _repr_html_(self) -> str:
+        from aggmc_beam.report.notebook import estimates_html
+
+        return estimates_html(self)
 
 
-def matrix_table(states: Sequence[str], matrix: np.ndarray, error: np.ndarray | None = None) -> str:
-    """A matrix as aligned text, with ± where errors are given.
+class Groups(dict[tuple[str, ...], Any], Tabular):
+    """The results of several groups by the values of their columns: `found["north"]` or
+    `found["north", "night"]`, each an `Estimate` or `Estimates`; `found["north", 8]` is that of a cell.
+    `skipped` tells which groups have too little data, and why.
 
-    >>> print(matrix_table(["a", "b"], np.array([[0.9, 0.1], [0.25, 0.75]])))
-         a     b
-    a 0.900 0.100
-    b 0.250 0.750
+    >>> import aggmc_beam as am
+    >>> y, _ = am.simulate([[0.9, 0.1], [0.3, 0.7]], steps=50, seed=1)
+    >>> table = {"region": ["north"] * 50, "realization": [0] * 50, "time": range(50),
+    ...          "in": y[0, :, 0], "out": y[0, :, 1]}
+    >>> found = am.estimate(table, ["in", "out"], group_by="region")
+    >>> found["north"].states, found.to_frame().columns[:3]
+    (('in', 'out'), ['group', 'from', 'to'])
     """
 
-    def entry(i: int, j: int) -> str:
-        text = f"{matrix[i, j]:.3f}"
-        if error is not None and np.isfinite(error[i, j]):
-            text += f" ± {error[i, j]:.3f}"
-        return text
+    def __init__(self, results: Mapping[Any, Any] = {}, skipped: Mapping[str, str] | None = None) -> None:
+        super().__init__(results)
+        self.skipped = dict(skipped or {})
 
-    states = [escape_controls(s) for s in states]
-    S = len(states)
-    body = [[entry(i, j) for j in range(S)] for i in range(S)]
-    wide = max(len(text) for row in [list(states), *body] for text in row)
-    margin = max(len(s) for s in states)
-    lines = [" ".join([" " * margin, *(f"{s:>{wide}}" for s in states)])]
-    lines += [" ".join([f"{states[i]:<{margin}}", *(f"{x:>{wide}}" for x in body[i])]) for i in range(S)]
+    def __missing__(self, key: Any) -> Any:
+        name = key if isinstance(key, tuple) else (key,)
+        texts = tuple(str(part) for part in name)
+        if texts in self:
+            return self[texts]
+        if texts[:-1] in self and len(name) > 1:
+            found = self[texts[:-1]]
+            return found.cell(name[-1]) if isinstance(found, Estimates) else found[name[-1]]
+        said = ", ".join(texts)
+        if said in self.skipped:
+            raise InputError(f"there is no estimate for {said}: {self.skipped[said]}")
+        raise InputError(f"there is no group {said!r}; {nearest(said, (', '.join(k) for k in self))}")
+
+    @property
+    def estimates(self) -> list[Estimate]:
+        """All of them, group by group and cell by cell."""
+        return [e for found in self.values() for e in ([found] if isinstance(found, Estimate) else found)]
+
+    def columns(self, form: str = "tidy") -> Columns:
+        return columns_of(self.estimates, form)
+
+    def to_json(self) -> str:
+        """One line of JSON per estimate."""
+        return "\n".join(e.to_json() for e in self.estimates)
+
+    def plot(self, entry: Any = None) -> Figure:
+        """One entry of each group's matrix with its interval, by default that in which they differ most."""
+        from aggmc_beam.report.plot import plot_groups
+
+        return plot_groups(self, entry)
+
+    def __str__(self) -> str:
+        return groups_text(self)
+
+    __repr__ = object.__repr__
+
+    def _repr_html_(self) -> str:
+        from aggmc_beam.report.notebook import groups_html
+
+        return groups_html(self)
+
+
+#: Rows of a summary that is printed.
+SUMMARY = 30
+
+
+def groups_text(found: Groups) -> str:
+    """A line for each group, and why some have none."""
+    lines = [f"{len(found)} groups", summary_text([_whole(result) for result in found.values()], "group")]
+    lines += [wrapped(f"No estimate for {clipped(name)}: {why}") for name, why in found.skipped.items()]
     return "\n".join(lines)
+
+
+def summary_text(estimates: Sequence[Estimate], place: str) -> str:
+    """A table with a line for each estimate; in the middle some are left out where there are many."""
+    head = [place, "pairs", "population", "stay", "largest move", "probability", "warnings"]
+    rows = []
+    for e in estimates:
+        row = summary_of(e)
+        group = ", ".join(str(v) for v in (e.group or {}).values())
+        move = (
+            "" if row["largest_to"] is None else f"{_name(row['largest_from'])} → {_name(row['largest_to'])}"
+        )
+        rows.append(
+            [
+                clipped(group if place == "group" else _cell_name(e), 20), f"{row['pairs']:,}",
+                f"{row['population']:,.5g}", number(row["stay"]), move,
+                number(row["probability"], row["error"]) if move else "", str(row["warnings"]),
+            ]
+        )  # fmt: skip
+    half = SUMMARY // 2
+    if len(rows) > SUMMARY:
+        rows = [*rows[:half], ["...", *[""] * (len(head) - 1)], *rows[-half:]]
+    return aligned([head, *rows])
+
+
+def _cell_name(e: Estimate) -> str:
+    return str(e.cell if e.window is None else e.window.get("start"))
+
+
+def _name(state: str) -> str:
+    return clipped(state, 11)
+
+
+def _whole(result: Any) -> Estimate:
+    """The one estimate that stands for a result in a summary."""
+    if isinstance(result, Estimate):
+        return result
+    found: Estimate = (
+        result.pooled if result.pooled is not None else max(result, key=lambda e: e.counts["pairs"])
+    )
+    return found
+
+
+def read_estimates(path: str | os.PathLike[str]) -> Estimate | Estimates | Groups:
+    """What a run wrote: `estimates.jsonl`, or the directory that it lies in.
+
+    One estimate, `Estimates` by cell, or `Groups` of these. Of estimates that were refreshed, the newest.
+
+    >>> import aggmc_beam as am, os, tempfile
+    >>> y, _ = am.simulate([[0.9, 0.1], [0.3, 0.7]], steps=50, seed=1)
+    >>> path = os.path.join(tempfile.mkdtemp(), "estimates.jsonl")
+    >>> with open(path, "w") as stream:
+    ...     _ = stream.write(am.estimate(y, ["in", "out"]).to_json())
+    >>> am.read_estimates(path).states
+    ('in', 'out')
+    """
+    source = os.path.join(path, "estimates.jsonl") if os.path.isdir(path) else path
+    try:
+        with open(source, encoding="utf-8") as stream:
+            found = [Estimate.from_json(line) for line in stream if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {os.fspath(source)!r}: {getattr(error, 'strerror', error)}") from None
+    except InputError as error:
+        raise InputError(f"{os.fspath(source)}: {error}") from None
+    if not found:
+        raise InputError(f"{os.fspath(source)} holds no estimates")
+    groups: dict[tuple[str, ...], dict[Any, Estimate]] = {}
+    for e in sorted(found, key=lambda e: e.refresh):
+        cells = groups.setdefault(tuple(str(v) for v in (e.group or {}).values()), {})
+        cells[e.cell if e.window is None else json.dumps(e.window)] = e
+    order = dict.fromkeys(tuple(str(v) for v in (e.group or {}).values()) for e in found)
+    results = {name: _joined(list(groups[name].values())) for name in order}
+    return results[()] if list(results) == [()] else Groups(results)
+
+
+def _joined(found: list[Estimate]) -> Estimate | Estimates:
+    if len(found) == 1 and found[0].cell is None:
+        return found[0]
+    return Estimates(tuple(sorted(found, key=lambda e: -1 if e.cell is None else e.cell)))
+
+
+def _as_array(values: np.ndarray, dtype: Any, copy: bool | None) -> np.ndarray:
+    found = np.asarray(values, dtype)
+    return found.copy() if copy and found is values else found
 
 
 def _plain(value: Any) -> Any:

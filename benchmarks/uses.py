@@ -215,7 +215,8 @@ def show_derived(runs=40):
         "flux": lambda f: f.flux(),
         "generator": lambda f: f.generator(),
     }
-    from aggmc_beam.uses.follows import Follows, row_covariance
+    from aggmc_beam.uses.covariance import row_covariance
+    from aggmc_beam.uses.follows import Follows
 
     inside = {name: [] for name in asked}
     for seed in range(runs):

@@ -67,7 +67,8 @@ def json_record(data: bytes) -> None:
 def message(data: bytes) -> None:
     """A Pub/Sub message: a record or an array of them, to records or dead letters."""
     from aggmc_beam.beam.coders import RecordCoder
-    from aggmc_beam.beam.parsing import rejection, rows
+    from aggmc_beam.beam.dead_letters import rejection
+    from aggmc_beam.beam.rows import rows
     from aggmc_beam.beam.sinks import line
 
     if not data:

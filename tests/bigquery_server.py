@@ -7,10 +7,12 @@ converted, so that a number in a column of text is refused.
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from datetime import datetime
 
+import fastavro
 from rest_server import Answer, Failure, RestServer
 
 PROJECT = r"/bigquery/v2/projects/(?P<projectId>[^/]+)"
@@ -31,6 +33,10 @@ class BigQueryServer(RestServer):
         self.inserted: set[tuple[str, str]] = set()
         self.lose = 0
         self.jobs: dict[str, dict] = {}
+        #: The names of the tables that queries give, by the text of the query; datasets are all there but those that
+        #: are named here, until they are made.
+        self.queries: dict[str, str] = {}
+        self.datasets: set[str] = set()
         super().__init__(
             [
                 ("GET", TABLE, self.get_table),
@@ -38,6 +44,9 @@ class BigQueryServer(RestServer):
                 ("POST", f"{TABLE}/insertAll", self.insert_all),
                 ("POST", f"{PROJECT}/jobs", self.insert_job),
                 ("GET", rf"{PROJECT}/jobs/(?P<jobId>[^/]+)", self.get_job),
+                ("GET", DATASET, self.get_dataset),
+                ("POST", f"{PROJECT}/datasets", self.create_dataset),
+                ("DELETE", DATASET, self.delete_dataset),
             ]
         )
 
@@ -70,9 +79,14 @@ class BigQueryServer(RestServer):
         job, number = request.json, request.json["jobReference"]["jobId"]
         if number in self.jobs:
             raise Failure(409, "duplicate", f"Already Exists: Job {request.names['projectId']}:US.{number}")
-        status = {"state": "DONE"}
+        status, configuration = {"state": "DONE"}, job["configuration"]
         try:
-            self._load(**job["configuration"]["load"])
+            if "load" in configuration:
+                self._load(**configuration["load"])
+            elif "extract" in configuration:
+                self._extract(**configuration["extract"])
+            else:
+                job["statistics"] = self._query(configuration)
         except Failure as failure:
             status["errorResult"] = failure.answer.content["error"]["errors"][0]
         self.jobs[number] = {**job, "id": number, "status": status}
@@ -96,6 +110,44 @@ class BigQueryServer(RestServer):
                 raise Failure(400, "invalid", reason)
         self.rows[table["id"]] += rows
 
+    def _extract(self, sourceTable, destinationUris, destinationFormat, **_):
+        """A table to one file, with the types that BigQuery gives Avro."""
+        if destinationFormat != "AVRO":
+            raise Failure(400, "invalid", f"this server cannot write {destinationFormat}")
+        table, [uri] = self._table(sourceTable), destinationUris
+        stream = io.BytesIO()
+        fastavro.writer(stream, avro_schema(table["schema"]["fields"]), self.rows[table["id"]])
+        self.storage.objects[uri.replace("*", "000000000000")] = stream.getvalue()
+
+    def _query(self, configuration):
+        query = configuration["query"]
+        if query["query"] not in self.queries or query["useLegacySql"]:
+            raise Failure(400, "invalidQuery", f"this server does not know the query {query['query']}")
+        name = self.queries[query["query"]]
+        if not configuration.get("dryRun"):
+            to = _name(query["destinationTable"])
+            self.schemas[to], self.rows[to] = self.schemas[name], self.rows[name]
+        project, dataset, table = re.split("[:.]", name)
+        found = {"projectId": project, "datasetId": dataset, "tableId": table}
+        return {
+            "totalBytesProcessed": "1",
+            "query": {"totalBytesProcessed": "1", "referencedTables": [found]},
+        }
+
+    def get_dataset(self, request):
+        names = request.names
+        if names["datasetId"].startswith("beam_temp") and names["datasetId"] not in self.datasets:
+            raise Failure(404, "notFound", f"Not found: Dataset {names['datasetId']}")
+        return Answer({"datasetReference": names, "location": "US"})
+
+    def create_dataset(self, request):
+        self.datasets.add(request.json["datasetReference"]["datasetId"])
+        return Answer(request.json)
+
+    def delete_dataset(self, request):
+        self.datasets.remove(request.names["datasetId"])
+        return Answer(b"", 204)
+
     def _create(self, reference, schema):
         reason = wrong_schema(schema["fields"])
         if reason is not None:
@@ -106,7 +158,35 @@ class BigQueryServer(RestServer):
         name = _name(reference)
         if name not in self.schemas:
             raise Failure(404, "notFound", f"Not found: Table {name}")
-        return {"id": name, "tableReference": dict(reference), "schema": {"fields": self.schemas[name]}}
+        return {
+            "id": name,
+            "tableReference": dict(reference),
+            "schema": {"fields": self.schemas[name]},
+            "numBytes": str(100 * len(self.rows[name])),
+            "location": "US",
+        }
+
+
+def avro_schema(fields):
+    """The Avro schema of an export with logical types, as BigQuery documents it."""
+    kinds = {
+        "STRING": "string",
+        "INTEGER": "long",
+        "FLOAT": "double",
+        "BYTES": "bytes",
+        "NUMERIC": {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 9},
+        "TIMESTAMP": {"type": "long", "logicalType": "timestamp-micros"},
+        "DATETIME": {"type": "string", "logicalType": "datetime"},
+        "DATE": {"type": "int", "logicalType": "date"},
+    }
+
+    def of(field):
+        kind = kinds[field["type"]]
+        if field["mode"] == "REPEATED":
+            return {"type": "array", "items": kind}
+        return kind if field["mode"] == "REQUIRED" else ["null", kind]
+
+    return {"type": "record", "name": "Root", "fields": [{"name": f["name"], "type": of(f)} for f in fields]}
 
 
 def mismatch(row, fields, where=""):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import re
 from datetime import datetime, timezone
+from urllib.parse import unquote
 
 import google_crc32c
 from rest_server import Answer, Failure, RestServer
@@ -21,6 +22,8 @@ class StorageServer(RestServer):
 
     def __init__(self):
         self.objects: dict[str, bytes] = {}
+        #: Bytes that were read.
+        self.read = 0
         self.unfinished: dict[str, tuple[str, bytearray]] = {}
         super().__init__(
             [
@@ -28,6 +31,7 @@ class StorageServer(RestServer):
                 ("GET", f"/storage/v1{OBJECT}", self.about),
                 ("GET", f"/download/storage/v1{OBJECT}", self.download),
                 ("POST", f"/upload/storage/v1{BUCKET}/o", self.begin),
+                ("POST", "/batch/storage/v1", self.batch),
                 ("PUT", r"/upload/(?P<upload>\d+)", self.proceed),
             ]
         )
@@ -44,12 +48,24 @@ class StorageServer(RestServer):
         data = self.objects[self._existing(request)]
         wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", request.headers.get("Range", ""))
         if wanted is None:
+            self.read += len(data)
             return Answer(data, 200, BYTES)
         first, last = int(wanted[1]), min(int(wanted[2] or len(data)), len(data) - 1)
         if first >= len(data):
             raise Failure(416, "requestedRangeNotSatisfiable", f"there are {len(data)} bytes")
         place = {"Content-Range": f"bytes {first}-{last}/{len(data)}"}
+        self.read += last + 1 - first
         return Answer(data[first : last + 1], 206, {**BYTES, **place})
+
+    def batch(self, request):
+        """Deletions, many in one request."""
+        found = re.findall(rb"DELETE \S*/b/([^/]+)/o/([^ ?]+)", request.body)
+        for bucket, name in found:
+            del self.objects[f"gs://{bucket.decode()}/{unquote(name.decode())}"]
+        answer = "HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n\r\n"
+        part = f"--part\r\nContent-Type: application/http\r\n\r\n{answer}"
+        text = part * len(found) + "--part--\r\n"
+        return Answer(text.encode(), 200, {"Content-Type": 'multipart/mixed; boundary="part"'})
 
     def begin(self, request):
         number = str(len(self.unfinished))

@@ -12,10 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from apache_beam.io.gcp.pubsub import PubsubMessage
+from apache_beam.metrics import MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.test_stream import TestStream as Arrivals
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms import trigger, window
+from apache_beam.transforms.error_handling import ErrorHandler
 from apache_beam.utils.timestamp import Timestamp
 
 import aggmc_beam as am
@@ -337,3 +339,101 @@ def test_unbounded_records_have_the_windows_and_triggers_of_their_pipeline():
 def test_a_stream_with_the_windows_of_its_pipeline_has_no_refreshes_of_its_own():
     with pytest.raises(InputError, match="leave `stream` out"):
         EstimateTransitions(STATES, windowing="input", stream=Stream())
+
+
+def metrics(result, kind):
+    found = result.metrics().query(MetricsFilter().with_namespace("aggmc"))[kind]
+    names = dict.fromkeys(m.key.metric.name for m in found)
+    return {
+        n: sum(getattr(m.committed, "sum", m.committed) for m in found if m.key.metric.name == n)
+        for n in names
+    }
+
+
+def test_counters_and_distributions_are_there_in_bounded_use():
+    rows = rows_of(counts(steps=5, realizations=25))
+    with beam.Pipeline("FnApiRunner") as p:
+        _ = p | beam.Create([*rows, rows[0], "no record"]) | EstimateTransitions(STATES, counts=STATES)
+    assert metrics(p.result, "counters") == {"rows": 127, "records": 125, "duplicates": 1, "rejected": 1}
+    found = metrics(p.result, "distributions")
+    assert found.keys() == {"records_per_bundle", "state_bytes", "milliseconds_per_estimate"}
+    assert found["records_per_bundle"] == 125
+
+
+def test_the_combine_fn_counts_too_and_nothing_twice():
+    rows = rows_of(counts(steps=5, realizations=25))
+    with beam.Pipeline("FnApiRunner") as p:
+        blocks, _ = p | beam.Create([*rows, "no record"]) | ParseRecords(STATES, counts=STATES)
+        _ = blocks | beam.CombineGlobally(sums_fn())
+    assert metrics(p.result, "counters") == {"rows": 126, "records": 125, "rejected": 1}
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda handler: EstimateTransitions(STATES, counts=STATES).with_error_handler(handler),
+        lambda handler: SumRecords(STATES, counts=STATES).with_error_handler(handler),
+        lambda handler: ParseRecords(STATES, counts=STATES).with_error_handler(handler),
+    ],
+    ids=["estimates", "sums", "blocks"],
+)
+def test_an_error_handler_is_given_what_was_rejected(use):
+    rows = rows_of(counts(steps=5, realizations=2))
+    with beam.Pipeline("FnApiRunner") as p:
+        with ErrorHandler(beam.Map(lambda row: tuple(row))) as handler:
+            _ = p | beam.Create([*rows, b"\xed\xa0\x80"]) | use(handler)
+        expected = (
+            "\\xed\\xa0\\x80",
+            "the line is not JSON: Expecting value: line 1 column 1 (char 0)",
+            None,
+            None,
+        )
+        assert_that(handler.output(), equal_to([expected]))
+
+
+def test_exact_sums_refuse_windows_and_triggers_that_they_cannot_honour():
+    p = beam.Pipeline("FnApiRunner")
+    rows = p | beam.Create(rows_of(counts(steps=5, realizations=2)))
+    early = trigger.AfterWatermark(early=trigger.AfterCount(1))
+    given = rows | beam.WindowInto(
+        window.FixedWindows(5), trigger=early, accumulation_mode=trigger.AccumulationMode.DISCARDING
+    )
+    for made in (SumRecords(STATES), EstimateTransitions(STATES, windowing="input")):
+        with pytest.raises(InputError, match="may fire before a window is complete"):
+            given | made
+    with pytest.raises(InputError, match="are merged"):
+        rows | "Sessions" >> beam.WindowInto(window.Sessions(5)) | SumRecords.PerKey(STATES)
+    with pytest.raises(InputError, match="need bounded data"):
+        p | Arrivals() | "Unbounded" >> SumRecords(STATES)
+
+
+def test_triggers_count_the_records_of_an_unbounded_pipeline():
+    rows = rows_of(counts(steps=10, realizations=6))
+    stream = Arrivals()
+    for start in (0, 20, 40):
+        stream = stream.add_elements(
+            [window.TimestampedValue(r, r["time"]) for r in rows[start : start + 20]] + [None]
+        )
+    with beam.Pipeline(
+        "BundleBasedDirectRunner", options=PipelineOptions(["--streaming", "--allow_unsafe_triggers"])
+    ) as p:
+        every = trigger.Repeatedly(trigger.AfterCount(20))
+        given = p | stream.advance_watermark_to_infinity() | beam.WindowInto(
+            window.FixedWindows(1000), trigger=every, accumulation_mode=trigger.AccumulationMode.ACCUMULATING
+        )  # fmt: skip
+        made = EstimateTransitions(STATES, population=50, counts=STATES, estimator="mom", windowing="input")
+        found = given | made
+        assert_that(found.estimates | beam.Map(lambda e: e.counts["records"]), equal_to([20, 40, 60]))
+        assert_that(found.rejected | beam.Map(lambda r: r["record"]), equal_to([None] * 3), "rejected")
+
+
+def test_poison_does_not_reach_windows():
+    rows = rows_of(counts(steps=10, realizations=25))
+    far = [{**rows[0], "time": t} for t in (2**53 - 1, -(2**53) + 1, 2**60)]
+    bad = [*far, {**rows[0], "realization": "x" * 2**20}, json.dumps({**rows[0], "realization": "a\ud800"})]
+    stream = Arrivals().add_elements([window.TimestampedValue(r, 0) for r in [*bad, *rows]])
+    with beam.Pipeline("BundleBasedDirectRunner", options=PipelineOptions(["--streaming"])) as p:
+        given = p | stream.advance_watermark_to_infinity() | beam.WindowInto(window.FixedWindows(1000))
+        found = given | EstimateTransitions(STATES, population=50, counts=STATES, windowing="input")
+        assert_that(found.estimates | beam.Map(lambda e: e.counts["records"]), equal_to([250]))
+        assert_that(found.rejected | beam.Map(lambda r: 1), equal_to([1] * 5), "rejected")

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import io
 import json
 from pathlib import Path
 
 import frames
+import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 from google_services import cloud_storage
 
 import aggmc_beam as am
 from aggmc_beam.beam import run as beam_run
-from aggmc_beam.beam.files import find_files, open_plan
+from aggmc_beam.beam.files import find_files
 from aggmc_beam.beam.pieces import Piece, read_blocks
+from aggmc_beam.beam.plan import open_plan
 from aggmc_beam.config import read_config
 from aggmc_beam.errors import InputError
 from aggmc_beam.local import output
@@ -109,3 +115,40 @@ def test_an_error_in_a_far_file_names_the_file_and_not_its_copy(storage):
     storage.objects["gs://bucket/in/a.csv"] = b""
     with pytest.raises(InputError, match="all input is empty: gs://bucket/in/a.csv"):
         open_plan(read_config(frames.config("gs://bucket/in/*.csv")))
+
+
+def large(suffix):
+    """The bytes of a file, of more than 36 MB where it is not packed."""
+    frame = frames.wide(frames.counts(K=6, T=30))
+    if suffix == "parquet":
+        more = np.random.default_rng(1).random(5 * 10**6)
+        columns = {c: np.resize(frame[c].to_numpy(), len(more)) for c in frame.columns}
+        stream = io.BytesIO()
+        pl.DataFrame({**columns, "more": more}).write_parquet(stream, row_group_size=10**5)
+        return stream.getvalue()
+    head, rest = frame.write_csv().split("\n", 1)
+    packers = {
+        "gz": gzip.compress,
+        "bz2": bz2.compress,
+        "zst": lambda d: pa.compress(d, "zstd", asbytes=True),
+    }
+    pack = packers.get(suffix.split(".")[-1])
+    data = f"{head}\n{rest * (400 if pack else 18_000)}".encode()
+    return pack(data) if pack else data
+
+
+@pytest.mark.parametrize("suffix", ["csv", "csv.gz", "csv.bz2", "csv.zst", "parquet"])
+def test_the_launcher_reads_the_head_of_a_far_file_only(suffix, storage):
+    data = storage.objects[f"gs://bucket/in/a.{suffix}"] = large(suffix)
+    plan, _ = open_plan(read_config(frames.config(f"gs://bucket/in/a.{suffix}")))
+    assert plan.schema.counts == tuple(frames.STATES)
+    if not suffix.startswith("csv."):
+        # Google's client reads 16 MB at a time: the head, and of Parquet the end too.
+        assert len(data) > 36 << 20 > (34 if suffix == "parquet" else 18) << 20 >= storage.read
+
+
+def test_states_of_far_files_in_the_long_layout_must_be_listed(storage):
+    storage.objects["gs://bucket/in/a.csv"] = b"realization,time,state,count\n1,2,a,3\n"
+    given = frames.config("gs://bucket/in/a.csv", input={"layout": "long"})
+    with pytest.raises(InputError, match="states must be listed for far files"):
+        open_plan(read_config({**given, "states": "from-data"}))

@@ -49,7 +49,7 @@ def run(elements, name, after=(), **options):
     stream = Arrivals()
     for i in range(0, len(elements), 20):
         stream = stream.add_elements(elements[i : i + 20])
-    stream = stream.advance_processing_time(10**10).add_elements(list(after))
+    stream = stream.advance_processing_time(120).add_elements(list(after))
     kinds = "estimates", "rejected", "health"
     with beam.Pipeline("BundleBasedDirectRunner", options=PipelineOptions(["--streaming"])) as pipeline:
         found = pipeline | stream.advance_watermark_to_infinity() | made

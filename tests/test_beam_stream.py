@@ -16,8 +16,9 @@ from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
 import aggmc_beam as am
-from aggmc_beam.beam import EstimateTransitions, Stream, health, pool, running
+from aggmc_beam.beam import EstimateTransitions, Stream
 from aggmc_beam.beam.parsing import ParseRecords
+from aggmc_beam.beam.timing import Timing
 from aggmc_beam.beam.unbounded import Refresh
 from aggmc_beam.config import read_config
 from aggmc_beam.ledger import Ledger
@@ -99,7 +100,7 @@ def test_every_refresh_is_right_for_what_has_arrived_and_the_last_one_for_all(tm
     arrivals = [items[:60], [*items[50:60], *items[10:40]], items[60:90], items[90:]]
     stream = Arrivals()
     for part in arrivals:
-        stream = stream.add_elements(part).advance_processing_time(10**10)
+        stream = stream.add_elements(part).advance_processing_time(60)
     found, rejected = streamed(stream.advance_watermark_to_infinity(), transform(), "refresh")
     assert not rejected
     assert [e.refresh for e in found] == list(range(1, len(found) + 1))
@@ -135,7 +136,7 @@ def test_duplicates_in_other_bundles_are_dropped_and_garbage_is_set_aside(tmp_pa
         stream = stream.add_elements([*items[i : i + 7], *items[max(0, i - 9) : i], "{no JSON"])
     stream = stream.add_elements([{"realization": 1, "time": 2, "counts": [1, "NaN", 2]}])
     found, rejected = streamed(
-        stream.advance_processing_time(10**10).advance_watermark_to_infinity(), transform(), "duplicates"
+        stream.advance_processing_time(120).advance_watermark_to_infinity(), transform(), "duplicates"
     )
     assert_same(found[-1], batch(items, tmp_path)[0])
     assert len(rejected) == 10
@@ -222,7 +223,7 @@ def test_a_silent_realization_is_forgotten_but_none_of_its_records_is_counted_tw
     )
     made = transform(stream=Stream(state_ttl="2h"))
     found, rejected = streamed(
-        stream.advance_processing_time(10**10).advance_watermark_to_infinity(), made, "expiry"
+        stream.advance_processing_time(120).advance_watermark_to_infinity(), made, "expiry"
     )
     assert len(rejected) == 10
     assert found[-1].counts["records"] == 60
@@ -275,7 +276,7 @@ def test_rejected_records_are_counted_with_their_group():
 def test_health_tells_how_far_the_stream_has_come():
     items = rows(K=3, T=30, stamps=True)
     stream = Arrivals().add_elements([at(r) for r in items]).advance_watermark_to(START + 3600)
-    stream = stream.advance_processing_time(10**10).advance_watermark_to_infinity()
+    stream = stream.advance_processing_time(120).advance_watermark_to_infinity()
     _, _, health = observed(stream, transform(step="1m"), "health")
     assert not health[0]["ended"]
     assert health[-1]["ended"]
@@ -291,7 +292,7 @@ def test_the_watermark_is_told_while_newer_records_keep_coming():
     for minute in range(1, 20):  # event time follows the records at a distance, and never reaches the newest
         made = {"realization": 1, "time": iso((START + MINUTE * minute) * 10**6), "counts": [1, 2, 3]}
         stream = stream.add_elements([at(made)]).advance_watermark_to(START + MINUTE * (minute - 3))
-    stream = stream.advance_processing_time(10**10).advance_watermark_to_infinity()
+    stream = stream.advance_processing_time(120).advance_watermark_to_infinity()
     _, _, found = observed(stream, transform(step="1m"), "moving")
     assert found[0]["newest"] == iso((START + 19 * MINUTE) * 10**6)
     assert iso((START + 10 * MINUTE) * 10**6) < found[0]["watermark"] < iso((START + 17 * MINUTE) * 10**6)
@@ -311,8 +312,7 @@ def test_counters_are_the_ledger(monkeypatch):
     items = rows(K=4)
     broken, late = ["garbage"] * 3, {**items[0], "counts": [9, 9, 9]}
     # It fails if a timer of the clock is still pending at the end, so all are due at once.
-    for module in (health, pool, running):
-        monkeypatch.setattr(module, "soon", lambda _: Timestamp(0))
+    monkeypatch.setattr(Timing, "soon", lambda *_: Timestamp(0))
     made = transform()
     with beam.Pipeline("FnApiRunner") as pipeline:
         parsed = pipeline | beam.Create([*items, *items[:7], *broken, late]) | ParseRecords(made.plan.schema)

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 import aggmc_beam as am
 from aggmc_beam.beam import EstimateTransitions, SumRecords
+from aggmc_beam.beam.dead_letters import payload
 from aggmc_beam.beam.frames import ElementReader
-from aggmc_beam.beam.rows import payload, plain_row
+from aggmc_beam.beam.rows import plain_row
 from aggmc_beam.clock import Clock
 from aggmc_beam.config import read_config
 from aggmc_beam.errors import Rejected

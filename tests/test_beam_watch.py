@@ -10,7 +10,7 @@ import frames
 import numpy as np
 import pytest
 
-from aggmc_beam.beam.bounded import REJECTED
+from aggmc_beam.beam.exact import REJECTED
 from aggmc_beam.beam.plan import schema_of
 from aggmc_beam.beam.run import pipeline_options
 from aggmc_beam.beam.watch import ReadRecords

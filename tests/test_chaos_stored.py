@@ -6,7 +6,8 @@ import pytest
 import aggmc_beam as am
 from aggmc_beam.chain import Stationary
 from aggmc_beam.sums.records import Records
-from aggmc_beam.sums.state import AggregationState, SumSpec
+from aggmc_beam.sums.spec import SumSpec
+from aggmc_beam.sums.state import AggregationState
 
 
 @pytest.fixture(scope="module")

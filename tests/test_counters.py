@@ -11,8 +11,8 @@ import pytest
 from apache_beam.metrics import MetricsFilter
 
 from aggmc_beam.beam import run as beam_run
-from aggmc_beam.beam.estimate import NAMESPACE
-from aggmc_beam.beam.files import open_plan
+from aggmc_beam.beam.metrics import NAMESPACE
+from aggmc_beam.beam.plan import open_plan
 from aggmc_beam.config import read_config
 from aggmc_beam.local import output
 

@@ -7,7 +7,9 @@ import aggmc_beam as am
 from aggmc_beam.estimators.constraints import Constraints
 from aggmc_beam.estimators.drift import drift_fit
 from aggmc_beam.estimators.quadratic import ColumnQuadratic, nonnegative_qp
+from aggmc_beam.estimators.stationarity import Trend
 from aggmc_beam.estimators.stepwise import step_sums
+from aggmc_beam.sums.moments import add_moments
 from aggmc_beam.sums.sums import Sums
 
 
@@ -23,6 +25,9 @@ def sums_of(y, noise, without=()):
     digest = Sums.of(y)
     parts = {r: m for r, m in digest.by_replicate(digest.cells).items() if r not in without}
     return step_sums(parts, {r: digest.profiles[r] for r in parts}, noise, 1000)
+
+
+P_DRIFT = [[0.8, 0.15, 0.05], [0.1, 0.7, 0.2], [0.05, 0.25, 0.7]]
 
 
 @pytest.fixture
@@ -89,3 +94,34 @@ def test_many_states_need_no_array_of_the_fourth_power():
     assert peak < S**4 * 8 / 4
     np.testing.assert_allclose(P.sum(1), 1, atol=1e-12)
     assert np.abs(P - truth).mean() < np.abs(np.eye(S) - truth).mean()
+
+
+@pytest.mark.parametrize("noise", [am.Exact(), am.Binomial(0.5), am.Gaussian(3.0)], ids=str)
+def test_one_series_that_begins_unsettled_is_estimated_from_where_it_has_settled(noise):
+    P, held = np.array(P_DRIFT), []
+    for seed in range(6):
+        y, _ = am.simulate(P, population=2000, steps=400, start=[1, 0, 0], noise=noise, seed=seed)
+        est = am.estimate(y, noise=noise, population=2000)
+        assert est.diagnostics["ground"]["name"] == "independent"
+        assert est.diagnostics["choice"]["form"] == "settled"
+        assert not est.warnings
+        lower, upper = est.interval()
+        held.append(np.mean((lower <= P) & (upper >= P)))
+    assert np.mean(held) > 0.8
+
+
+def test_leaving_first_steps_out_is_estimating_without_them():
+    """By brute force: the records themselves left out, of a series in one replicate."""
+    y, _ = am.simulate(P_DRIFT, population=500, steps=60, start=[1, 0, 0], noise=am.Binomial(0.5), seed=3)
+    sums, rest = am.Sums.of(y), am.Sums.of(y[:, 8:])
+    trend = Trend.of(sums.profile, 0, skipped=8)
+    parts = sums.by_replicate(sums.cells)
+    found = add_moments(3, [trend.taken_out(m, sums.profiles[r])[0] for r, m in parts.items()])
+    for name in ("lag0", "lag1", "lag2"):
+        one, other = getattr(found, name), getattr(rest.total, name)
+        assert one.pairs == other.pairs
+        assert one.weight == pytest.approx(other.weight)
+        np.testing.assert_allclose(
+            one.product_about(trend.overall, trend.overall), other.product_about(trend.overall, trend.overall),
+            rtol=1e-9, atol=1e-6,
+        )  # fmt: skip

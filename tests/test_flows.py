@@ -36,6 +36,20 @@ def test_bands_cover_the_moves_under_every_noise(noise):
     assert (found.mean <= found.upper).all()
 
 
+def test_noise_that_differs_by_step_is_that_of_its_step():
+    P = chain()
+    n, moves = walk(P)
+    noise = am.PerStep([am.Binomial(0.5), am.Binomial(0.9)])
+    y = noise.sample(n, np.random.default_rng(1))
+    est = sure(am.estimate(y, noise=noise, population=300), P)
+    found, later = am.flows(y, est), am.flows(y[:, 1:], est, time=1)
+    assert np.allclose(found.counts.sum(2), 300, rtol=0.03)
+    assert np.allclose(later.counts.sum(2), 300, rtol=0.03)
+    assert 0.90 <= covered(found, moves) <= 0.99
+    ahead = est.forecast(y[0, :-1], 1)
+    assert abs(ahead.mean.sum() - 300) < 12
+
+
 def test_exact_flows_add_up_to_the_counts_on_both_sides():
     P = chain()
     n, _ = walk(P)
@@ -154,7 +168,7 @@ def test_bands_of_counts_hold_them(mean, variance):
     ("change", "words"),
     [
         (lambda n: n[:, :, :3], "counts have 3 states, the estimate has 4"),
-        (lambda n: n + np.arange(40)[None, :, None], "the total of realization 0 changes"),
+        (lambda n: n + np.arange(40)[None, :, None], "realization 0: its total changes"),
         (lambda n: n[:, :1], "only one time step"),
     ],
 )

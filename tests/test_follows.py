@@ -8,7 +8,9 @@ from scipy.linalg import expm
 from walks import chain, sure, walk
 
 import aggmc_beam as am
-from aggmc_beam.uses.follows import follows, generator, hitting_times, mixing_time, row_covariance
+from aggmc_beam.simulation import stationary_distribution
+from aggmc_beam.uses.covariance import matrix_covariance, row_covariance
+from aggmc_beam.uses.follows import follows, generator, hitting_times, mixing_time
 
 QUANTITIES = {
     "stationary": lambda f: f.stationary(),
@@ -45,7 +47,8 @@ def test_intervals_cover_when_standard_errors_are_right(template):
     for _ in range(100):
         found = rng.multinomial(2000, P) / 2000
         error = np.sqrt(found * (1 - found) / 2000)
-        f = of(template, found, error)
+        known = replace(sure(template, found, error), degrees=1000)
+        f = follows(known, covariance=row_covariance(error))
         for name, quantity in QUANTITIES.items():
             q = quantity(f)
             free = q.standard_error > 0
@@ -100,6 +103,22 @@ def test_a_generator_is_found_where_one_exists_and_refused_where_not(template):
     assert "no generator has exactly this P" in why
     assert near[0, 2] >= 0
     assert np.allclose(near.sum(1), 0)
+
+
+def test_errors_of_rows_make_up_for_each_other_in_what_mean_shares_decide():
+    P = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.1, 0.3, 0.6]])
+    inside, width = [], []
+    for seed in range(25):
+        y, _ = am.simulate(P, steps=200, realizations=10, population=200, seed=seed)
+        est = am.estimate(y, population=200)
+        C = matrix_covariance(est)
+        assert np.allclose(np.sqrt(np.einsum("ijij->ij", C)), est.standard_error)
+        q, alone = follows(est).stationary(), follows(est, covariance=row_covariance(est.standard_error))
+        truth = stationary_distribution(P)
+        inside.append(((q.lower <= truth) & (truth <= q.upper)).mean())
+        width.append((q.standard_error / alone.stationary().standard_error).mean())
+    assert 0.88 <= np.mean(inside) <= 0.995
+    assert np.mean(width) < 0.8
 
 
 def test_the_covariance_of_a_row_has_its_errors_and_a_fixed_sum():

@@ -287,3 +287,15 @@ def test_beam_gives_the_same_answer_whatever_the_number_of_workers(tmp_path):
     np.testing.assert_allclose(two.transition_matrix, one.transition_matrix, rtol=0, atol=1e-12)
     np.testing.assert_allclose(two.standard_error, one.standard_error, rtol=0, atol=1e-12)
     assert two.counts == one.counts
+
+
+@pytest.mark.parametrize("scale", [1e20, 1e27])
+@pytest.mark.parametrize("estimator", ["mom", "simplex", "fast", "gmm", "auto"])
+def test_rows_of_enormous_counts_are_probabilities_or_flagged(estimator, scale):
+    y, _ = am.simulate([[0.9, 0.1], [0.3, 0.7]], population=1000, steps=200, realizations=5, seed=1)
+    found = am.estimate(y * scale, estimator=estimator)
+    flagged = {int(row["state"]) for row in found.diagnostics["rows"] if row["flag"] == "not-determined"}
+    sums = found.transition_matrix.sum(1)
+    assert all(i in flagged or sums[i] == pytest.approx(1, abs=1e-9) for i in range(2))
+    if estimator != "mom":
+        np.testing.assert_allclose(sums, 1, atol=1e-9)

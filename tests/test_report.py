@@ -306,3 +306,19 @@ def test_the_outline_of_a_config_is_yaml():
         "h": {},
     }
     assert yaml.safe_load(outline(config)) == config
+
+
+def test_what_follows_and_changes_are_shown():
+    P, Q = [[0.9, 0.1], [0.3, 0.7]], [[0.6, 0.4], [0.3, 0.7]]
+    y, _ = am.simulate([P] * 200 + [Q] * 199, realizations=5, seed=1)
+    single = am.estimate(y[:, :200], states=["in", "out"])
+    page = render([single.to_dict()])
+    stay = single.follows().mean_stay()
+    assert f"{stay.value[0]:.4g}<small>{stay.lower[0]:.4g} to {stay.upper[0]:.4g}</small>" in page
+    assert 'id="change"' not in page
+    windows = am.estimate(y, states=["in", "out"], chain=am.Window(50, every=25))
+    page = render([e.to_dict() for e in windows])
+    # Those of them that do not overlap, from the last one back.
+    assert re.search("The matrix changed from (175|225) on", page)
+    still = am.estimate(y[:, :200], states=["in", "out"], chain=am.Window(25))
+    assert "No change is shown" in render([e.to_dict() for e in still])

@@ -130,8 +130,25 @@ def test_merged_runs_hold_the_pairs_between_them(tmp_path):
     assert twice.sums.total.counts.overlaps == 30 * 16
 
 
+def test_what_was_merged_twice_is_marked_in_its_group_and_in_estimates(tmp_path):
+    frame = frames.wide(frames.counts(K=30, T=16)).with_columns(
+        region=pl.when(pl.col("realization") < 20).then(pl.lit("a")).otherwise(pl.lit("b"))
+    )
+    parts = [
+        frame.filter(pl.col("time") < 8),
+        frame.filter((pl.col("time") >= 8) | (pl.col("realization") == 25)),
+    ]
+    for number, part in enumerate(parts):
+        path = frames.save(part, tmp_path / "day.csv")
+        run(read_config(frames.config(path, group_by=["region"]))).save(tmp_path / f"{number}.aggmc")
+    save_run(load_run(tmp_path / "0.aggmc") + load_run(tmp_path / "1.aggmc"), tmp_path / "both.aggmc")
+    both = load_run(tmp_path / "both.aggmc").sums
+    assert [both.of_group(g).total.counts.overlaps for g in (0, 1)] == [0, 8]
+    assert [both.of_group(g).total.counts.realizations for g in (0, 1)] == [20, 10]
+
+
 def test_moments_of_another_kind_of_run_are_refused(tmp_path):
-    frame = frames.wide(frames.counts(K=3, T=16))
+    frame = frames.wide(frames.counts(K=3, T=16)).with_columns(region=pl.col("realization"))
     daily(tmp_path, [frame])
     path = tmp_path / "day0.csv"
     resume = {"resume": str(tmp_path / "moments.aggmc")}
@@ -139,6 +156,18 @@ def test_moments_of_another_kind_of_run_are_refused(tmp_path):
         ({"chain": {"cycle": 4}}, "the chain differ"),
         ({"input": {"step": 2, **resume}}, "time step differ"),
         ({"states": ["home", "work"], "noise": {"model": "binomial", "alpha": 0.5}}, "states differ"),
+        ({"group_by": ["region"]}, "columns of groups differ"),
+        ({"noise": "exact", "population": None}, "how populations are known differ"),
+        (
+            {
+                "noise": {
+                    "model": "per-step",
+                    "models": [{"model": "binomial", "alpha": a} for a in (0.5, 0.6)],
+                }
+            },
+            "noise that changes with time differ",
+        ),
+        ({"input": {"columns": {"realization": "region"}, **resume}}, "columns of realizations differ"),
     ):
         with pytest.raises(am.InputError, match=message):
             run(read_config(frames.config(path, **{"input": resume, **more})))

@@ -16,7 +16,8 @@ import pytest
 
 import aggmc_beam as am
 from aggmc_beam.beam import codec
-from aggmc_beam.beam.parsing import Parse, rows
+from aggmc_beam.beam.parsing import Parse
+from aggmc_beam.beam.rows import rows
 from aggmc_beam.cli import main
 from aggmc_beam.config import load_config
 from aggmc_beam.config.reader import read_yaml

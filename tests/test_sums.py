@@ -10,9 +10,11 @@ from test_moments import array_records
 import aggmc_beam as am
 from aggmc_beam.chain import as_chain
 from aggmc_beam.sums.jackknife import Extent, Replicates
+from aggmc_beam.sums.profile import LEFT1, RECORDS, RIGHT1
 from aggmc_beam.sums.records import Records, joined_records
-from aggmc_beam.sums.state import AggregationState, SumSpec
-from aggmc_beam.sums.steps import LEFT1, MAX_BINS, RECORDS, RIGHT1
+from aggmc_beam.sums.spec import SumSpec
+from aggmc_beam.sums.state import AggregationState
+from aggmc_beam.sums.steps import MAX_BINS
 
 CHAINS = ["stationary", "per-step", am.Window(4, 2), am.Window(6, 4), am.Cycle(3)]
 

@@ -1,10 +1,14 @@
 """BLAS is held to one thread while sums are made, and given back its own setting after."""
 
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, Thread
 
 import numpy.linalg  # noqa: F401 - loads the BLAS that is asked about
 import pytest
+import scipy.linalg  # noqa: F401 - and that of scipy
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from aggmc_beam.fit.blas import blas_for, one_blas_thread
@@ -64,3 +68,22 @@ def test_threads_that_overlap_see_one_and_leave_the_setting_as_it_was():
         found = [pool.submit(first), pool.submit(second)]
         assert found[1].result(10) == {1}
         assert blas() == {3}
+
+
+def test_the_blas_that_scipy_brings_during_an_estimate_has_one_thread_too():
+    """It is loaded when it is first used. With all threads an estimate of 50 states took ten times as long."""
+    code = """if True:
+        import sys
+        from threadpoolctl import threadpool_info
+        import aggmc_beam
+        from aggmc_beam.fit.blas import one_blas_thread
+        assert "scipy.linalg" not in sys.modules
+        with one_blas_thread():
+            import scipy.linalg
+            print({lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"})
+        """
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "{1}\n"

@@ -87,6 +87,28 @@ def records_of(block: Block) -> Iterator[Record]:
         yield Record(str(r.names[key]), int(r.time[i]), counts, population, r.groups[int(r.group_of[key])])
 
 
+def records_as_block(found: Sequence[Record]) -> Records:
+    """Records that were read one at a time, as one block.
+
+    >>> records_as_block([Record("a", 3, np.array([1.0, 2.0])), Record("a", 4, np.array([2.0, 1.0]))]).counts.shape
+    (2, 2)
+    """
+    groups = {r.group: 0 for r in found}
+    groups = {group: g for g, group in enumerate(groups)}
+    keys = {(r.group, r.realization): 0 for r in found}
+    keys = {key: k for k, key in enumerate(keys)}
+    people = None if found[0].population is None else np.array([r.population for r in found], np.float64)
+    return Records(
+        np.array([keys[r.group, r.realization] for r in found], np.int64),
+        np.array([r.time for r in found], np.int64),
+        np.stack([r.counts for r in found]),
+        np.array([name for _, name in keys], object),
+        np.array([groups[group] for group, _ in keys], np.int64),
+        tuple(groups),
+        people,
+    )
+
+
 class BlockCoder(SmallCoder):
     """Bytes of blocks."""
 

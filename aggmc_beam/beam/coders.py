@@ -14,7 +14,7 @@ from aggmc_beam.sums.state import AggregationState
 from aggmc_beam.sums.storage import refusing
 
 # 1 to 6 and 8 to 11 were used before, 12 to 14 are those of `stream_coders` and `known`, 15 and 16 of `blocks` and
-# `combine`.
+# `combine`, 20 of `live_coder`.
 RECORD = 7
 
 

@@ -13,6 +13,7 @@ from aggmc_beam.beam import codec
 from aggmc_beam.beam.blocks import Block, decode_block, encode_block
 from aggmc_beam.beam.coders import SmallCoder
 from aggmc_beam.beam.frames import ElementReader
+from aggmc_beam.beam.metrics import counter
 from aggmc_beam.beam.plan import make_plan
 from aggmc_beam.config.special import chain_to_plain
 from aggmc_beam.errors import InputError
@@ -20,7 +21,8 @@ from aggmc_beam.ledger import check_rejected
 from aggmc_beam.local.plan import Plan
 from aggmc_beam.noise import Noise
 from aggmc_beam.sums.records import Records, joined_records
-from aggmc_beam.sums.state import AggregationState, SumSpec
+from aggmc_beam.sums.spec import SumSpec
+from aggmc_beam.sums.state import AggregationState
 
 #: Elements that wait to be read: enough for their columns to be worth making, few enough that those of a thousand
 #: keys fit into memory.
@@ -187,6 +189,9 @@ class SumsCombineFn(beam.CombineFn):  # type: ignore[misc]
             waiting, accumulator.waiting = accumulator.waiting, []
             found = self.reader.read(waiting)
             accumulator.rows += found.rows
+            counter("rows").inc(found.rows - found.read_before)
+            counter("records").inc(found.rows - len(found.rejected))
+            counter("rejected").inc(len(found.rejected))
             for one in found.rejected:
                 accumulator.reject(1, one["reason"])
             for records in found.records:

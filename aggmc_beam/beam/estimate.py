@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.metrics import Metrics
 from apache_beam.transforms.window import IntervalWindow
 
 from aggmc_beam.beam.coders import StateCoder
+from aggmc_beam.beam.metrics import counter, distribution
 from aggmc_beam.errors import InputError
 from aggmc_beam.fit.fit import Settings
 from aggmc_beam.fit.groups import estimate_groups, labelled
@@ -21,12 +21,12 @@ from aggmc_beam.result import Estimates
 from aggmc_beam.sums.records import Group
 from aggmc_beam.sums.state import AggregationState
 
-NAMESPACE = "aggmc"
 beam.coders.registry.register_coder(AggregationState, StateCoder)
 
 
 class Estimate(beam.PTransform):  # type: ignore[misc]
-    """(key, state) to (key, estimate): one for each group of the state, and each cell of its chain.
+    """(key, state) to (key, estimate): one for each group of the state, and each cell of its chain. An estimate tells
+    the window of Beam that it belongs to.
 
     States come from `SumsCombineFn`, `SumRecords` or a run. `noise`, `population` and `chain` are those that the
     sums were made for, unless they are given. A state with too little data to be estimated from has no estimate;
@@ -87,10 +87,12 @@ class EstimateStates(beam.DoFn):  # type: ignore[misc]
         self.rest: dict[str, Any] = {"estimator": estimator, "level": level, "lags": lags}
         self.skip = True
         Settings(**self.rest)
-        self.seconds = Metrics.distribution(NAMESPACE, "milliseconds_per_estimate")
-        self.skipped = Metrics.counter(NAMESPACE, "skipped_groups")
+        self.seconds = distribution("milliseconds_per_estimate")
+        self.skipped = counter("skipped_groups")
 
-    def process(self, element: tuple[Any, AggregationState]) -> Iterator[tuple[Any, Found]]:
+    def process(
+        self, element: tuple[Any, AggregationState], window: Any = beam.DoFn.WindowParam
+    ) -> Iterator[tuple[Any, Found]]:
         key, state = element
         for _, found in self.estimates(state):
             if isinstance(found, InputError):
@@ -99,7 +101,7 @@ class EstimateStates(beam.DoFn):  # type: ignore[misc]
                 self.skipped.inc()
                 continue
             for one in found:
-                yield key, one
+                yield key, in_window(one, window)
 
     def estimates(self, state: AggregationState) -> Iterator[tuple[Group, list[Found] | InputError]]:
         """The estimates of each group, labelled with its names and times, or why there are none."""

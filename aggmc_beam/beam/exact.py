@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.metrics import Metrics
 from apache_beam.utils.windowed_value import WindowedValue
 
 from aggmc_beam.beam.blocks import Block, BlockCoder, hash_group, join_blocks, records_of
-from aggmc_beam.beam.estimate import NAMESPACE
+from aggmc_beam.beam.metrics import counter, distribution
+from aggmc_beam.beam.outputs import outputs, typed
 from aggmc_beam.local.blocks import Place
 from aggmc_beam.local.explain import CONFLICT
 from aggmc_beam.local.longtable import join_rows
@@ -53,12 +53,6 @@ class Summed(NamedTuple):
     reaches: Any
 
 
-def outputs(fn: beam.DoFn, types: Mapping[str, Any], *side: Any) -> Any:
-    """A step with several outputs of these types, each of them with a tag: `--runtime_type_check` compares what has
-    any tag with the type of the output that has none."""
-    return beam.ParDo(fn, *side).with_output_types(Any, **types).with_outputs(*types)
-
-
 class SumBlocks(beam.PTransform):  # type: ignore[misc]
     """(shard, block) pairs to `Summed`."""
 
@@ -69,8 +63,14 @@ class SumBlocks(beam.PTransform):  # type: ignore[misc]
     def expand(self, blocks: Any) -> Summed:
         met = blocks | "Meet" >> beam.GroupByKey()
         reaches = met | "Look" >> beam.ParDo(Look(self.plan)).with_output_types(list)
-        types = {STATES: tuple[int, AggregationState], NOTICED: dict[str, int], PLACES: PLACE, REJECTED: Any}
-        summed = met | "Sum" >> outputs(SumShards(self.plan), types, beam.pvalue.AsIter(reaches))
+        types = {
+            STATES: tuple[int, AggregationState],
+            NOTICED: dict[str, int],
+            PLACES: PLACE,
+            REJECTED: dict[str, Any],
+        }
+        summing = outputs(SumShards(self.plan), types, beam.pvalue.AsIter(reaches))
+        summed = typed(met | "Sum" >> summing, types)
         states = (
             summed[STATES]
             | "By group" >> beam.GroupByKey()
@@ -125,7 +125,7 @@ def first_places(block: Block) -> dict[Group, tuple[int, int]]:
 
 
 def join_reaches(found: Iterable[list[Reach]]) -> dict[Group, tuple[Extent, tuple[int, int]]]:
-    """What the groups of all shards hold, in order of their first records."""
+    """What the groups of all shards hold, in order of their first records, or of their names where there is none."""
     total: dict[Group, tuple[Extent, tuple[int, int]]] = {}
     for part in found:
         for group, numbers, place in part:
@@ -140,7 +140,7 @@ def join_reaches(found: Iterable[list[Reach]]) -> dict[Group, tuple[Extent, tupl
                 )
                 place = min(place, first)
             total[group] = extent, place
-    return dict(sorted(total.items(), key=lambda item: item[1][1]))
+    return dict(sorted(total.items(), key=lambda item: (item[1][1], item[0])))
 
 
 class SumShards(beam.DoFn):  # type: ignore[misc]
@@ -148,8 +148,8 @@ class SumShards(beam.DoFn):  # type: ignore[misc]
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.sizes = Metrics.distribution(NAMESPACE, "state_bytes")
-        self.numbers = Metrics.distribution(NAMESPACE, "records_per_bundle")
+        self.sizes = distribution("state_bytes")
+        self.numbers = distribution("records_per_bundle")
 
     def start_bundle(self) -> None:
         self.held: dict[Any, list[Block]] = {}
@@ -328,10 +328,6 @@ def count_noticed(noticed: Mapping[str, int]) -> None:
     counter("records").inc(noticed.get("used", 0))
     counter("duplicates").inc(noticed.get("duplicate", 0))
     counter("rejected").inc(noticed.get("rejected", 0))
-
-
-def counter(name: str) -> Any:
-    return Metrics.counter(NAMESPACE, name)
 
 
 def add_counts(found: Iterable[Mapping[str, int]]) -> dict[str, int]:

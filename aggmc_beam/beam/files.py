@@ -1,22 +1,27 @@
-"""The files of a config on any filesystem that Beam knows, and the plan of a run over them."""
+"""The files of a config on any filesystem that Beam knows."""
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from aggmc_beam.config import Config
 from aggmc_beam.errors import InputError
-from aggmc_beam.local.plan import Plan
-from aggmc_beam.local.schema import find_schema
-from aggmc_beam.local.sources import Dialect, Source, open_files
+from aggmc_beam.local.decoded import unpacked
+from aggmc_beam.local.sources import COMPRESSED, Dialect, Source, open_files
+
+#: Bytes of a far text file that tell its columns, with states that are told by lists among them.
+HEAD = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -48,20 +53,6 @@ def find_files(config: Config) -> list[File]:
     return [File(number, path) for number, path in enumerate(paths)]
 
 
-def open_plan(config: Config) -> tuple[Plan, list[File]]:
-    """The plan of a run without its sources, which workers open; and the files."""
-    files = find_files(config)
-    if all(is_local(f.path) for f in files):
-        sources = open_files([f.path for f in files], Dialect.of(config.input))
-        return Plan(config, [], find_schema(config, sources)), files
-    # Far files are opened by workers; the first one with content shows the columns.
-    for file in files:
-        with opened(config, file) as source:
-            if source is not None:
-                return Plan(config, [], find_schema(config, [source])), files
-    raise InputError(f"all input is empty: {', '.join(f.path for f in files[:3])}")
-
-
 @contextmanager
 def opened(config: Config, file: File) -> Iterator[Source | None]:
     """The file as a source, from a local copy if it is far away; None if it is empty."""
@@ -80,6 +71,36 @@ def opened(config: Config, file: File) -> Iterator[Source | None]:
         except InputError as error:
             # Nobody knows the copy.
             raise InputError(str(error).replace(copy, file.path)) from error
+
+
+@contextmanager
+def opened_head(config: Config, file: File) -> Iterator[Source | None]:
+    """The first lines of a far text file as a source; None if it is empty. No more of it is read."""
+    with tempfile.TemporaryDirectory(prefix="aggmc-") as directory:
+        # What is unpacked has the name that it would have had.
+        name = os.path.basename(file.path)
+        stem = next((name.removesuffix(end) for end in COMPRESSED if name.lower().endswith(end)), name)
+        copy = os.path.join(directory, stem)
+        with FileSystems.open(file.path, compression_type=CompressionTypes.UNCOMPRESSED) as far:
+            head = far.read(HEAD)
+        data = (
+            head if (stream := unpacked(io.BytesIO(head), head[:4])) is None else _as_far_as_it_goes(stream)
+        )
+        whole_lines = data[: data.rfind(b"\n") + 1] if len(head) == HEAD else data
+        Path(copy).write_bytes(whole_lines or data)
+        try:
+            yield _source(config, copy)
+        except InputError as error:
+            raise InputError(str(error).replace(copy, file.path)) from error
+
+
+def _as_far_as_it_goes(stream: Any) -> bytes:
+    """The first bytes of what was packed, which may end in the middle."""
+    data = b""
+    with suppress(EOFError, OSError):
+        while len(data) < HEAD and (more := stream.read(1 << 14)):
+            data += more
+    return data
 
 
 def _source(config: Config, path: str) -> Source | None:

@@ -19,12 +19,14 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from aggmc_beam.beam.rows import PLAIN, plain_row, plain_value, rejection, rows
-from aggmc_beam.errors import InputError, Rejected
+from aggmc_beam.beam.blocks import records_as_block
+from aggmc_beam.beam.dead_letters import rejection
+from aggmc_beam.beam.rows import PLAIN, plain_row, plain_value, rows
+from aggmc_beam.errors import InputError
 from aggmc_beam.local.batches import Batch
 from aggmc_beam.local.blocks import index_names
 from aggmc_beam.local.tidy import Read, Tidier, reason_of
-from aggmc_beam.records import Schema
+from aggmc_beam.records import Record, Rejected, Schema
 from aggmc_beam.sums.records import Records
 
 #: With fewer rows than this, rows whose columns cannot be made are read one at a time.
@@ -38,10 +40,12 @@ class Mixed(Exception):
 
 @dataclass
 class Found:
-    """What some elements held: records, the number of rows, and rejections: the record, its reason, its source."""
+    """What some elements held: records, the number of rows, how many of these had been read before, and rejections:
+    the record, its reason, its source."""
 
     records: list[Records] = field(default_factory=list)
     rows: int = 0
+    read_before: int = 0
     rejected: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -65,10 +69,18 @@ class ElementReader:
         return found
 
     def _plain(self, elements: Sequence[Any], found: Found) -> Iterator[Mapping[str, Any]]:
+        single = [element for element in elements if isinstance(element, Record)]
+        if single:
+            found.records.append(records_as_block(single))
+            found.rows += len(single)
+            found.read_before += len(single)
         for element in elements:
+            if isinstance(element, Record):
+                continue
             if isinstance(element, Records):
                 found.records.append(element)
                 found.rows += element.number_of_rows()
+                found.read_before += element.number_of_rows()
             elif isinstance(element, pa.RecordBatch | pa.Table | pl.DataFrame):
                 self._table(element, found)
             else:

@@ -10,8 +10,9 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from aggmc_beam.beam.blocks import Block, narrowed, spread
-from aggmc_beam.beam.exact import BLOCKS, NOTICED, REJECTED, counter
+from aggmc_beam.beam.exact import BLOCKS, NOTICED, REJECTED
 from aggmc_beam.beam.frames import ElementReader, Found
+from aggmc_beam.beam.metrics import counter
 from aggmc_beam.local.plan import Plan
 from aggmc_beam.sums.records import Records, joined_records
 
@@ -90,7 +91,7 @@ def noticed(found: Found) -> Iterator[Any]:
     """What was noticed of elements, as outputs."""
     if not found.rows:
         return
-    counter("rows").inc(found.rows)
+    counter("rows").inc(found.rows - found.read_before)
     counter("rejected").inc(len(found.rejected))
     yield beam.pvalue.TaggedOutput(NOTICED, {"rows": found.rows, "rejected": len(found.rejected)})
     for one in found.rejected:

@@ -8,8 +8,9 @@ from typing import Any
 
 import apache_beam as beam
 
-from aggmc_beam.beam.bounded import REJECTED, counter
-from aggmc_beam.beam.parsing import rejection
+from aggmc_beam.beam.dead_letters import rejection
+from aggmc_beam.beam.exact import REJECTED
+from aggmc_beam.beam.metrics import counter
 from aggmc_beam.beam.timing import Timing
 from aggmc_beam.errors import InputError
 from aggmc_beam.local.plan import Plan

@@ -17,10 +17,10 @@ from apache_beam.transforms.userstate import ReadModifyWriteStateSpec, TimerSpec
 from apache_beam.utils.timestamp import Timestamp
 
 from aggmc_beam.beam.files import is_local
-from aggmc_beam.beam.timing import HEALTH_ENDS, SUM_ENDS, Timing, soon
+from aggmc_beam.beam.timing import HEALTH_ENDS, SUM_ENDS, Timing
+from aggmc_beam.durable import write_atomically
 from aggmc_beam.ledger import Ledger, check_rejected
 from aggmc_beam.result import Estimate
-from aggmc_beam.sums import storage
 from aggmc_beam.times import iso
 
 HEALTH = "health.json"
@@ -83,7 +83,7 @@ class Health(beam.DoFn):  # type: ignore[misc]
         end.set(HEALTH_ENDS)
         if not due.read():
             due.write(True)
-            refresh.set(soon(self.timing.refresh))
+            refresh.set(self.timing.soon(self.timing.refresh))
 
     @on_timer(REFRESH)  # type: ignore[untyped-decorator]
     def tell(
@@ -155,7 +155,7 @@ class WriteHealth(beam.DoFn):  # type: ignore[misc]
         path = str(FileSystems.join(self.directory, HEALTH))
         if is_local(self.directory):
             os.makedirs(self.directory, exist_ok=True)
-            storage.write_atomically(path, data)
+            write_atomically(path, data)
             return
         with FileSystems.create(path) as far:
             far.write(data)

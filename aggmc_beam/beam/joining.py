@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import apache_beam as beam
@@ -19,11 +20,18 @@ from aggmc_beam.beam.stream_values import FIRST, NEW, NOBODY, OLD, Delta, pooled
 from aggmc_beam.beam.timing import LAST
 from aggmc_beam.ledger import Ledger
 from aggmc_beam.sums.moments import Counts
+from aggmc_beam.sums.records import Group
 
 #: Arrivals that are handed on together.
 TOGETHER = 1000
 #: The group of a rejected record that does not tell it.
 NO_GROUP = ""
+
+
+@lru_cache(10_000)
+def group_key(group: Group) -> str:
+    """The key of a group."""
+    return json.dumps(group, ensure_ascii=False)
 
 
 class Arrivals:

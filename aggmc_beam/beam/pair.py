@@ -12,10 +12,12 @@ from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
 from apache_beam.utils.timestamp import Timestamp
 
-from aggmc_beam.beam.bounded import REJECTED, counter, group_key
-from aggmc_beam.beam.joining import Arrivals, Joining
+from aggmc_beam.beam.dead_letters import rejection
+from aggmc_beam.beam.exact import REJECTED
+from aggmc_beam.beam.guard import EARLIEST
+from aggmc_beam.beam.joining import Arrivals, Joining, group_key
 from aggmc_beam.beam.known import narrow
-from aggmc_beam.beam.parsing import rejection
+from aggmc_beam.beam.metrics import counter, distribution
 from aggmc_beam.beam.stream_coders import KnownCoder
 from aggmc_beam.beam.stream_sums import StreamRule
 from aggmc_beam.beam.stream_values import Known
@@ -25,7 +27,7 @@ from aggmc_beam.local.explain import CONFLICT
 from aggmc_beam.local.plan import Plan
 from aggmc_beam.noise import Exact
 from aggmc_beam.records import Record, as_row, realization_number
-from aggmc_beam.sums.state import COLUMN, ONE
+from aggmc_beam.sums.spec import COLUMN, ONE
 from aggmc_beam.sums.track import Track
 
 FORGOTTEN = "it came too late: its realization had been silent for stream.state_ttl and was forgotten"
@@ -57,6 +59,7 @@ class Pair(beam.DoFn):  # type: ignore[misc]
         self.plan, self.timing, self.rule = plan, timing, StreamRule.of(plan)
         self.populations = self.rule.spec.populations
         exact, N = isinstance(plan.config.noise, Exact), plan.config.population
+        self.bundle, self.lateness = distribution("records_per_bundle"), distribution("lateness_seconds")
         #: What the counts of a record cannot exceed, where that is known.
         self.most = N if exact and isinstance(N, float) and not plan.config.open_population else None
 
@@ -64,9 +67,17 @@ class Pair(beam.DoFn):  # type: ignore[misc]
         self.held: dict[str, Held] = {}
         self.joining = Joining(self.rule)
         self.latest = self.timing.latest()
+        self.clock = self.latest - self.timing.ahead
 
     def finish_bundle(self) -> Iterator[Any]:
         self.held = {}
+        return self._handed_on()
+
+    def _handed_on(self) -> Iterator[Any]:
+        if self.joining.number:
+            self.bundle.update(self.joining.number)
+            if self.joining.earliest > EARLIEST:  # it has an event time
+                self.lateness.update(max(0, self.clock - self.joining.earliest) // 10**6)
         return self.joining.handed_on()
 
     def process(
@@ -97,7 +108,7 @@ class Pair(beam.DoFn):  # type: ignore[misc]
         if why is not None:
             yield beam.pvalue.TaggedOutput(REJECTED, rejection(as_row(record, self.plan.schema), why))
         if full:
-            yield from self.joining.handed_on()
+            yield from self._handed_on()
 
     def _taken(self, known: Known, record: Record, key: str, number: int) -> str | None:
         """Adds the record to the arrivals of its group; why it goes to the dead-letter output if it does."""

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 
 from aggmc_beam.beam.blocks import Block, records_of
-from aggmc_beam.beam.exact import REJECTED, counter
-from aggmc_beam.beam.rows import payload, plain_row, rejection, rows
-from aggmc_beam.errors import Rejected
-from aggmc_beam.records import Record, Schema, read_record
+from aggmc_beam.beam.dead_letters import rejection
+from aggmc_beam.beam.exact import REJECTED
+from aggmc_beam.beam.metrics import counter
+from aggmc_beam.beam.outputs import outputs, typed
+from aggmc_beam.beam.rows import plain_row, rows
+from aggmc_beam.records import Record, Rejected, Schema, read_record
 from aggmc_beam.sums.records import Records
-
-__all__ = ["Parse", "ParseRecords", "Parsed", "payload", "rejection", "rows"]
 
 
 class Parse(beam.DoFn):  # type: ignore[misc]
@@ -56,6 +56,6 @@ class ParseRecords(beam.PTransform):  # type: ignore[misc]
         self.schema = schema
 
     def expand(self, arrivals: Any) -> Parsed:
-        parse = beam.ParDo(Parse(self.schema)).with_output_types(Record)
-        found = arrivals | "Parse" >> parse.with_outputs(REJECTED, main="records")
+        types = {"records": Record, REJECTED: dict[str, Any]}
+        found = typed(arrivals | "Parse" >> outputs(Parse(self.schema), types, main="records"), types)
         return Parsed(found.records, found[REJECTED])

@@ -30,12 +30,12 @@ from aggmc_beam.beam.exact import (
     SHARDS,
     SumBlocks,
     Summed,
-    counter,
-    outputs,
     placed,
 )
 from aggmc_beam.beam.files import File, is_local, opened
 from aggmc_beam.beam.gather import Gather
+from aggmc_beam.beam.metrics import counter
+from aggmc_beam.beam.outputs import outputs, typed
 from aggmc_beam.config import Config
 from aggmc_beam.errors import InputError
 from aggmc_beam.local.blocks import BlockReader, Place, index_names
@@ -75,13 +75,13 @@ class SumFiles(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, pipeline: Any) -> Summed:
         types = {BLOCKS: tuple[int, Block], NOTICED: dict[str, int], PLACES: PLACE}
-        read = (
+        pieces = (
             pipeline
             | "Files" >> beam.Create(self.files)
             | "Split" >> beam.ParDo(SplitFile(self.plan)).with_output_types(str)
             | "Spread" >> beam.Reshuffle()
-            | "Read" >> outputs(ReadPieces(self.plan, self.shards), types)
         )
+        read = typed(pieces | "Read" >> outputs(ReadPieces(self.plan, self.shards), types), types)
         found: Summed = read[BLOCKS] | "Sum" >> SumBlocks(self.plan)
         counts = (read[NOTICED], found.noticed) | "All noticed" >> beam.Flatten()
         places = (read[PLACES], found.places) | "All places" >> beam.Flatten()
@@ -102,7 +102,7 @@ class SplitFile(beam.DoFn):  # type: ignore[misc]
         if not is_parquet(self.plan.config, file):
             yield Piece(file)
             return
-        with _parquet(file) as parquet:
+        with opened_parquet(file) as parquet:
             metadata = parquet.metadata
         check_metadata(metadata, file.path, self.plan.schema.columns, self.plan.config.limits.memory)
         enough = max(1, PIECE // len(self.plan.schema.columns))
@@ -129,7 +129,7 @@ def is_parquet(config: Config, file: File) -> bool:
 
 
 @contextmanager
-def _parquet(file: File) -> Iterator[ParquetFile]:
+def opened_parquet(file: File) -> Iterator[ParquetFile]:
     """A Parquet file; of one far away only those bytes are read that are asked for."""
     try:
         with FileSystems.open(file.path, compression_type=CompressionTypes.UNCOMPRESSED) as stream:
@@ -145,7 +145,7 @@ def opened_piece(plan: Plan, piece: Piece) -> Iterator[Source | None]:
         with opened(plan.config, piece.file) as source:
             yield source
         return
-    with _parquet(piece.file) as parquet:
+    with opened_parquet(piece.file) as parquet:
         names = set(parquet.schema_arrow.names)
         missing = [c for c in plan.schema.columns if c not in names]
         if missing:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import polars as pl
+
+from aggmc_beam.beam.files import File, find_files, is_local, opened, opened_head
+from aggmc_beam.beam.pieces import is_parquet, opened_parquet
 from aggmc_beam.chain import as_chain
 from aggmc_beam.config import Columns, Config, Input, Uncertainty
-from aggmc_beam.config.model import REALIZATION, Stream
+from aggmc_beam.config.model import Stream
 from aggmc_beam.errors import InputError
 from aggmc_beam.local.plan import Plan
+from aggmc_beam.local.schema import find_schema
+from aggmc_beam.local.sources import Dialect, Source, open_files, open_frame
 from aggmc_beam.noise import Exact, Noise
-from aggmc_beam.records import Schema
+from aggmc_beam.records import REALIZATION, Schema
 
 
 def make_plan(
@@ -57,9 +64,46 @@ def make_plan(
     return plan_of(config)
 
 
+def open_plan(config: Config) -> tuple[Plan, list[File]]:
+    """The plan of a run without its sources, which workers open; and the files."""
+    files, dialect = find_files(config), Dialect.of(config.input)
+    if all(is_local(f.path) for f in files):
+        sources = open_files([f.path for f in files], dialect)
+        return Plan(config, [], find_schema(config, sources)), files
+    if config.known_states is None and config.input.layout == "long":
+        raise InputError(
+            "states must be listed for far files of the long layout, which only workers read to their end"
+        )
+    # The first file with content shows the columns.
+    for file in files:
+        with _opened_head(config, file) as source:
+            if source is not None:
+                return Plan(config, [], find_schema(config, [source])), files
+    raise InputError(f"all input is empty: {', '.join(f.path for f in files[:3])}")
+
+
+@contextmanager
+def _opened_head(config: Config, file: File) -> Iterator[Source | None]:
+    """As much of a file as shows its columns."""
+    if is_local(file.path):
+        with opened(config, file) as source:
+            yield source
+    elif is_parquet(config, file):
+        with opened_parquet(file) as parquet:
+            first = next(parquet.iter_batches(batch_size=100), parquet.schema_arrow.empty_table())
+            yield open_frame(pl.DataFrame(pl.from_arrow(first)), file.path)
+    else:
+        with opened_head(config, file) as source:
+            yield source
+
+
 def plan_of(config: Config) -> Plan:
     """The plan of a config whose states are listed."""
     return Plan(config, [], schema_of(config))
+
+
+def _counts(config: Config) -> str | tuple[str, ...]:
+    return config.known_states or () if config.input.bigquery is not None else "counts"
 
 
 def schema_of(config: Config) -> Schema:
@@ -69,7 +113,7 @@ def schema_of(config: Config) -> Schema:
         raise InputError("the long layout is for files; records of a stream hold all counts of a step")
     return Schema(
         states=config.known_states or (),
-        counts=columns.counts or "counts",
+        counts=columns.counts or _counts(config),
         realization=columns.realization or REALIZATION,
         time=columns.time,
         clock=config.input.clock,

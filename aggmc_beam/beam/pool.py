@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,11 +14,11 @@ from apache_beam import coders
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
 
-from aggmc_beam.beam.bounded import counter
+from aggmc_beam.beam.metrics import counter, distribution
 from aggmc_beam.beam.stream_coders import SnapshotCoder
 from aggmc_beam.beam.stream_sums import StreamRule
 from aggmc_beam.beam.stream_values import Snapshot
-from aggmc_beam.beam.timing import POOL_ENDS, soon
+from aggmc_beam.beam.timing import POOL_ENDS, Timing
 from aggmc_beam.chain import Window
 from aggmc_beam.errors import InputError
 from aggmc_beam.fit.groups import estimate_group, labelled
@@ -48,8 +49,9 @@ class Pool(beam.DoFn):  # type: ignore[misc]
     SETTLED = TimerSpec("pool_settled", TimeDomain.REAL_TIME)
     END = TimerSpec("pool_end", TimeDomain.WATERMARK)
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan, self.rule = plan, StreamRule.of(plan)
+    def __init__(self, plan: Plan, timing: Timing) -> None:
+        self.plan, self.timing, self.rule = plan, timing, StreamRule.of(plan)
+        self.seconds = distribution("milliseconds_per_estimate")
 
     def process(
         self,
@@ -68,7 +70,7 @@ class Pool(beam.DoFn):  # type: ignore[misc]
         for piece in snapshot.pieces():
             newest.add((shard, version, final, piece))
         if not final:
-            settled.set(soon(SETTLE))
+            settled.set(self.timing.soon(SETTLE))
         end.set(POOL_ENDS)
 
     @on_timer(SETTLED)  # type: ignore[untyped-decorator]
@@ -102,11 +104,13 @@ class Pool(beam.DoFn):  # type: ignore[misc]
 
     def _estimates(self, key: str, snapshot: Snapshot, refresh: Any, final: bool) -> Iterator[Estimate]:
         group, start = json.loads(key)
+        begun = time.perf_counter()
         try:
             found = estimate_snapshot(self.plan, self.rule, tuple(json.loads(group)), snapshot, start)
         except InputError:
             counter("too_little").inc()
             return
+        self.seconds.update(int(1000 * (time.perf_counter() - begun)))
         number = (refresh.read() or 0) + 1
         refresh.write(number)
         counter("refreshes").inc()

@@ -8,12 +8,12 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.typehints.row_type import RowTypeConstraint
 
-from aggmc_beam.beam.estimate_rows import EstimateRow, to_row
 from aggmc_beam.beam.sinks import line
 from aggmc_beam.beam.transform import EstimateTransitions
 from aggmc_beam.config.model import Stream
 from aggmc_beam.config.special import ChainKind, NoiseKind
 from aggmc_beam.errors import InputError
+from aggmc_beam.uses.rows import EstimateRow, to_row
 
 #: Schema of the rows of errors.
 ERROR = RowTypeConstraint.from_fields([("element", str), ("msg", str)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterator, Mapping
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -14,13 +13,8 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.utils.timestamp import Timestamp
 
-from aggmc_beam.beam.writable import writable
-from aggmc_beam.errors import Rejected
-from aggmc_beam.records import parse_json, read_json
-from aggmc_beam.text import shortened
+from aggmc_beam.records import Rejected, parse_json, read_json, shortened
 
-#: Longest payload that the dead-letter output keeps, in characters.
-MAX_PAYLOAD = 1000
 #: Types of values that need no change.
 PLAIN = frozenset({int, float, str, bool, type(None), date})
 
@@ -107,23 +101,3 @@ def _moment(micros: int) -> Any:
         return datetime(1970, 1, 1) + timedelta(microseconds=micros)
     except OverflowError:
         return f"{micros} microseconds since 1970"
-
-
-def payload(element: Any) -> Any:
-    """What arrived, as the dead-letter output keeps it: JSON-able and not longer than `MAX_PAYLOAD`."""
-    if isinstance(element, bytes):
-        return element.decode(errors="replace")[:MAX_PAYLOAD]
-    if isinstance(element, str):
-        return element[:MAX_PAYLOAD]
-    plain: Any = next(iter(rows(element)), element)
-    plain = element if isinstance(plain, Rejected) else {str(k): plain_value(v) for k, v in plain.items()}
-    try:
-        text = json.dumps(plain, default=str, ensure_ascii=False, allow_nan=False)
-    except ValueError:  # NaN is no JSON; such a record is kept as text
-        return json.dumps(plain, default=str, ensure_ascii=False)[:MAX_PAYLOAD]
-    return json.loads(text) if len(text) <= MAX_PAYLOAD else text[:MAX_PAYLOAD]
-
-
-def rejection(element: Any, reason: str) -> dict[str, Any]:
-    """An element as the dead-letter output has it."""
-    return {"record": writable(payload(element)), "reason": writable(reason), "source": None}

@@ -17,20 +17,23 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 
-from aggmc_beam.beam.exact import Reach, join_reaches, of_groups
-from aggmc_beam.beam.files import File, is_local, open_plan, opened
+from aggmc_beam.beam.exact import SHARDS, Reach, Summed, join_reaches, of_groups
+from aggmc_beam.beam.files import File, is_local, opened
+from aggmc_beam.beam.follow_up import asks
+from aggmc_beam.beam.follow_up_files import FollowFiles, follow_stream
 from aggmc_beam.beam.health import WriteHealth
 from aggmc_beam.beam.lost import fail_when_lost
 from aggmc_beam.beam.parsing import ParseRecords
 from aggmc_beam.beam.pieces import SumFiles
-from aggmc_beam.beam.plan import plan_of
-from aggmc_beam.beam.sinks import WriteEstimates, WriteRejected, each, parquet_frame
-from aggmc_beam.beam.transforms import EstimateBuckets, check_counts, total_counts
+from aggmc_beam.beam.plan import open_plan, plan_of
+from aggmc_beam.beam.sinks import WriteEstimates, WriteRejected, each, need_client, parquet_frame
+from aggmc_beam.beam.transforms import EstimateBuckets, SumElements, check_counts, total_counts
 from aggmc_beam.beam.unbounded import Refresh
 from aggmc_beam.beam.watch import WatchFiles
 from aggmc_beam.config import Config, Input
+from aggmc_beam.config.model import BigQuery
 from aggmc_beam.errors import InputError
 from aggmc_beam.ledger import Ledger
 from aggmc_beam.local import output
@@ -39,12 +42,15 @@ from aggmc_beam.local.engine import Result
 from aggmc_beam.local.explain import CONFLICT, Rejection, explain
 from aggmc_beam.local.plan import Plan
 from aggmc_beam.local.reasons import Reasons, key_of
+from aggmc_beam.local.staging import Staging, order
 from aggmc_beam.local.unchanged import check_unchanged, stamps
 from aggmc_beam.result import Estimate
 from aggmc_beam.sums.records import Group
 from aggmc_beam.sums.state import AggregationState
 
 SKIPPED = EstimateBuckets.SKIPPED
+#: The number of a file, a row of it if rows have numbers, why it was not used, and the row.
+_Rejected = tuple[int, int | None, str, Any]
 
 
 def run(config: Config, given: Mapping[str, Any], arguments: Sequence[str] = ()) -> None:
@@ -53,9 +59,11 @@ def run(config: Config, given: Mapping[str, Any], arguments: Sequence[str] = ())
         if config.input.endless:
             start(config, arguments).wait_until_finish()
             return
-        plan, files = open_plan(config)
         with fail_when_lost(), beam.Pipeline(options=pipeline_options(arguments)) as pipeline:
-            build(pipeline, plan, files, given)
+            if config.input.bigquery is not None:
+                build_from_table(pipeline, plan_of(config), given)
+            else:
+                build(pipeline, *open_plan(config), given)
     except Exception as error:
         raise told(error) from error
 
@@ -82,7 +90,10 @@ def start(config: Config, arguments: Sequence[str] = ()) -> Any:
     """Start the pipeline of an unbounded run; what Beam hands back, to wait for or to cancel."""
     pipeline = beam.Pipeline(options=pipeline_options(arguments, config.input))
     plan = plan_of(config)
-    found = pipeline | "Read" >> ReadStream(plan) | "Estimate" >> Refresh(plan)
+    read = pipeline | "Read" >> ReadStream(plan)
+    found = read | "Estimate" >> Refresh(plan)
+    if asks(config.output):
+        follow_stream(plan, read[0], found.estimates)
     _ = found.estimates | "Write" >> WriteEstimates(config.output, streaming=True)
     _ = found.rejected | "Write rejected" >> WriteRejected(config.output.directory)
     _ = found.health | "Write health" >> beam.ParDo(WriteHealth(config.output.directory))
@@ -128,11 +139,54 @@ def build(pipeline: Any, plan: Plan, files: list[File], given: Mapping[str, Any]
         raise InputError("input.resume needs the local engine; a Beam run reads all files anew")
     numbered = {f.number: f.path for f in files}
     found = pipeline | "Sums" >> SumFiles(plan, files)
-    noticed = beam.pvalue.AsSingleton(total_counts(found))
     rejections = (
         found.places | "By file" >> beam.GroupByKey() | "Explain" >> beam.ParDo(Explain(plan, numbered))
     )
-    reasons = beam.pvalue.AsSingleton(rejections | "Reasons" >> beam.CombineGlobally(CommonReasons(numbered)))
+    estimates = _build_output(pipeline, plan, found, rejections, [f.path for f in files], given)
+    if asks(config.output):
+        _ = estimates | "Follow up" >> FollowFiles(plan, files)
+
+
+def build_from_table(pipeline: Any, plan: Plan, given: Mapping[str, Any]) -> None:
+    """The whole pipeline of a run over rows of BigQuery."""
+    source = plan.config.input.bigquery
+    assert source is not None
+    if asks(plan.config.output):
+        raise InputError(
+            "output.flows, output.forecast and output.alarms need files, not input.bigquery; in a pipeline of your "
+            "own the transform FollowUp makes them of any records"
+        )
+    rows = pipeline | "Read" >> bigquery_source(source, pipeline.options.view_as(GoogleCloudOptions))
+    found = rows | "Sums" >> SumElements(plan, SHARDS)
+    rejections = found.rejected | "Without rows" >> beam.Map(
+        lambda one: (0, None, one["reason"], one["record"])
+    ).with_output_types(tuple[int, None, str, Any])
+    _build_output(pipeline, plan, found, rejections, [f"BigQuery {source.table or source.query}"], given)
+
+
+def bigquery_source(source: BigQuery, options: GoogleCloudOptions) -> Any:
+    """Rows of a table or query, by an export to Cloud Storage."""
+    need_client("input.bigquery", "google.cloud.bigquery")
+    if not (options.temp_location or "").startswith("gs://"):
+        raise InputError(
+            "input.bigquery exports rows to Cloud Storage: add --temp_location=gs://BUCKET/PATH to Beam's options"
+        )
+    from apache_beam.io.gcp.bigquery import ReadFromBigQuery
+
+    if source.query is not None:
+        return ReadFromBigQuery(query=source.query, use_standard_sql=True)
+    if not re.fullmatch(r"(.+[:.])?\w+\.[\w$-]+", source.table or ""):
+        raise InputError(f"input.bigquery.table is {source.table!r}, not project:dataset.table")
+    return ReadFromBigQuery(table=source.table)
+
+
+def _build_output(
+    pipeline: Any, plan: Plan, found: Summed, rejections: Any, sources: list[str], given: Mapping[str, Any]
+) -> Any:
+    """Estimates and files of a bounded run; the estimates, one by one."""
+    config = plan.config
+    noticed = beam.pvalue.AsSingleton(total_counts(found))
+    reasons = beam.pvalue.AsSingleton(rejections | "Reasons" >> beam.CombineGlobally(CommonReasons(sources)))
     estimated = found.states | "Estimate" >> beam.ParDo(EstimateBuckets(plan), noticed, reasons).with_outputs(
         SKIPPED, main="estimates"
     )
@@ -143,7 +197,7 @@ def build(pipeline: Any, plan: Plan, files: list[File], given: Mapping[str, Any]
         | "Once" >> beam.Create([None])
         | "Write"
         >> beam.ParDo(
-            WriteRun(plan, dict(given), [f.path for f in files]),
+            WriteRun(plan, dict(given), sources),
             beam.pvalue.AsIter(found.states),
             beam.pvalue.AsDict(estimated.estimates),
             beam.pvalue.AsDict(estimated[SKIPPED]),
@@ -152,6 +206,7 @@ def build(pipeline: Any, plan: Plan, files: list[File], given: Mapping[str, Any]
             beam.pvalue.AsIter(found.reaches),
         )
     )
+    return listed
 
 
 class Explain(beam.DoFn):  # type: ignore[misc]
@@ -160,7 +215,7 @@ class Explain(beam.DoFn):  # type: ignore[misc]
     def __init__(self, plan: Plan, paths: dict[int, str]) -> None:
         self.plan, self.paths = plan, paths
 
-    def process(self, element: tuple[int, Iterable[tuple[int, str]]]) -> Iterator[tuple[int, int, str, Any]]:
+    def process(self, element: tuple[int, Iterable[tuple[int, str]]]) -> Iterator[_Rejected]:
         file, found = element
         counts, conflicts = RowCounts(), []
         for row, reason in found:
@@ -182,7 +237,8 @@ class WriteRun(beam.DoFn):  # type: ignore[misc]
 
     def __init__(self, plan: Plan, given: dict[str, Any], paths: list[str]) -> None:
         self.plan, self.given, self.paths = plan, given, paths
-        self.stamps = stamps(filter(is_local, paths))
+        files = [] if plan.config.input.files is None else paths
+        self.stamps = stamps(filter(is_local, files))
 
     def process(
         self,
@@ -190,7 +246,7 @@ class WriteRun(beam.DoFn):  # type: ignore[misc]
         states: Iterable[tuple[int, AggregationState]],
         found: dict[Group, list[Estimate]],
         skipped: dict[Group, str],
-        rejections: Iterable[tuple[int, int, str, Any]],
+        rejections: Iterable[_Rejected],
         noticed: dict[str, int],
         reaches: Iterable[list[Reach]],
     ) -> None:
@@ -243,9 +299,9 @@ class WriteRun(beam.DoFn):  # type: ignore[misc]
         return Ledger(noticed.get("rows", 0), used, *ends).check()
 
 
-def _sorted(rejections: Iterable[tuple[int, int, str, Any]], paths: list[str]) -> Any:
+def _sorted(rejections: Iterable[_Rejected], paths: list[str]) -> Any:
     def listed() -> Iterator[Rejection]:
-        for file, row, reason, record in sorted(rejections, key=lambda r: r[:2]):
+        for file, row, reason, record in sorted(rejections, key=_order):
             yield Rejection(paths[file], row, reason, record)
 
     return listed
@@ -254,15 +310,15 @@ def _sorted(rejections: Iterable[tuple[int, int, str, Any]], paths: list[str]) -
 class CommonReasons(beam.CombineFn):  # type: ignore[misc]
     """Rejections to the commonest reasons, as text."""
 
-    def __init__(self, paths: dict[int, str]) -> None:
-        self.paths = paths
+    def __init__(self, sources: list[str]) -> None:
+        self.sources = sources
 
     def create_accumulator(self) -> Reasons:
         return Reasons()
 
-    def add_input(self, accumulator: Reasons, rejection: tuple[int, int, str, Any]) -> Reasons:
+    def add_input(self, accumulator: Reasons, rejection: _Rejected) -> Reasons:
         file, row, reason, _ = rejection
-        accumulator.add(reason, self.paths[file], row)
+        accumulator.add(reason, self.sources[file], row or 0)
         return accumulator
 
     def merge_accumulators(self, accumulators: Iterable[Reasons]) -> Reasons:
@@ -272,17 +328,21 @@ class CommonReasons(beam.CombineFn):  # type: ignore[misc]
         return str(accumulator)
 
 
-def _nothing(noticed: dict[str, int], rejections: Iterable[tuple[int, int, str, Any]]) -> str:
+def _nothing(noticed: dict[str, int], rejections: Iterable[_Rejected]) -> str:
     rows = noticed.get("rows", 0)
     if not rows:
         return "the input has no rows, only a header or nothing at all"
-    first = min(rejections, key=lambda r: r[:2], default=None)
+    first = min(rejections, key=_order, default=None)
     if first is None:
         return "no record is complete; see input.absent"
-    return (
-        f"all {rows:,} rows were rejected; the first: {first[2]} (file {first[0] + 1}, row {first[1]}; see "
-        f"{key_of(first[2])})"
-    )
+    place = "" if first[1] is None else f"file {first[0] + 1}, row {first[1]}; "
+    return f"all {rows:,} rows were rejected; the first: {first[2]} ({place}see {key_of(first[2])})"
+
+
+def _order(rejection: _Rejected) -> tuple[int, int, str]:
+    """Of rows, that of files; of others, some order that is always the same."""
+    file, row, _, record = rejection
+    return (file, -1, json.dumps(record, default=str, sort_keys=True)) if row is None else (file, row, "")
 
 
 def write(result: Result, config: Config, given: Mapping[str, Any]) -> None:
@@ -291,7 +351,7 @@ def write(result: Result, config: Config, given: Mapping[str, Any]) -> None:
     if is_local(target):
         output.write(result, config, given)
         if config.output.parquet:
-            with output.Staging(target) as aside:
+            with Staging(target) as aside:
                 parquet_frame(result.estimates).write_parquet(aside / "estimates.parquet")
         return
     with tempfile.TemporaryDirectory(prefix="aggmc-") as directory:
@@ -300,7 +360,7 @@ def write(result: Result, config: Config, given: Mapping[str, Any]) -> None:
         if config.output.parquet:
             paths.append(Path(directory) / "estimates.parquet")
             parquet_frame(result.estimates).write_parquet(paths[-1])
-        for path in paths:
+        for path in sorted(paths, key=order):
             with open(path, "rb") as source, FileSystems.create(f"{target.rstrip('/')}/{path.name}") as far:
                 shutil.copyfileobj(source, far)
 

@@ -19,13 +19,14 @@ from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
 from apache_beam.utils.timestamp import Timestamp
 
-from aggmc_beam.beam.bounded import REJECTED, counter
+from aggmc_beam.beam.dead_letters import rejection
+from aggmc_beam.beam.exact import REJECTED
 from aggmc_beam.beam.health import LEDGER, from_ledger
-from aggmc_beam.beam.parsing import rejection
+from aggmc_beam.beam.metrics import counter, distribution
 from aggmc_beam.beam.stream_coders import DeltaCoder, SnapshotCoder, StatusCoder
 from aggmc_beam.beam.stream_sums import StreamRule, without_late
 from aggmc_beam.beam.stream_values import Delta, Snapshot, Status
-from aggmc_beam.beam.timing import SUM_ENDS, Timing, panes, soon
+from aggmc_beam.beam.timing import SUM_ENDS, Timing, panes
 from aggmc_beam.ledger import Ledger
 from aggmc_beam.local.plan import Plan
 from aggmc_beam.records import Record, as_row
@@ -55,6 +56,7 @@ class RunningSums(beam.DoFn):  # type: ignore[misc]
     def __init__(self, plan: Plan, timing: Timing) -> None:
         self.plan, self.timing = plan, timing
         self.panes, self.rule = panes(plan, timing), StreamRule.of(plan)
+        self.sizes = distribution("state_bytes")
 
     def process(
         self,
@@ -86,7 +88,7 @@ class RunningSums(beam.DoFn):  # type: ignore[misc]
         if self.panes is not None:
             self._arm(edge, status)
         if status.changed and not status.pending:
-            refresh.set(soon(self.timing.refresh))
+            refresh.set(self.timing.soon(self.timing.refresh))
             status.pending = True
         end.set(SUM_ENDS)
         deltas.add(delta)
@@ -185,6 +187,7 @@ class RunningSums(beam.DoFn):  # type: ignore[misc]
         sums.clear()
         deltas.clear()
         for piece in snapshot.pieces():
+            self.sizes.update(piece.nbytes)
             sums.add(piece)
         status.waiting, status.summed = 0, snapshot.nbytes
 

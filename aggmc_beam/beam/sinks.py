@@ -10,7 +10,7 @@ import os
 import uuid
 from collections.abc import Iterator
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import apache_beam as beam
 import polars as pl
@@ -19,8 +19,11 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions
 
 from aggmc_beam.beam.files import is_local
 from aggmc_beam.config import Output
+from aggmc_beam.durable import write_atomically
 from aggmc_beam.errors import InputError
 from aggmc_beam.result import Estimate
+from aggmc_beam.tables import table_files
+from aggmc_beam.uses.rows import Entry, EstimateRow
 
 ESTIMATES, REJECTED = "estimates", "rejected"
 #: Seconds between load jobs of a stream: BigQuery takes 1,500 a day for a table.
@@ -28,35 +31,18 @@ LOAD_EVERY = 60
 #: How often rows that BigQuery refuses are sent again. Pauses double, three to seven minutes in all, since
 #: a new table may be unknown to streaming inserts for two.
 INSERT_RETRIES = 11
-_ENTRY = (
-    ("from_state", "STRING"),
-    ("to_state", "STRING"),
-    ("probability", "FLOAT"),
-    ("standard_error", "FLOAT"),
-    ("lower", "FLOAT"),
-    ("upper", "FLOAT"),
-)
-_COLUMNS = (
-    ("group", "STRING"),
-    ("window_start", "STRING"),
-    ("window_end", "STRING"),
-    ("cell", "INTEGER"),
-    ("estimator", "STRING"),
-    ("ground", "STRING"),
-    ("warnings", "STRING"),
-    ("population", "FLOAT"),
-    ("level", "FLOAT"),
-    ("records", "INTEGER"),
-    ("pairs", "INTEGER"),
-    ("rejected", "INTEGER"),
-    ("late", "INTEGER"),
-    ("refresh", "INTEGER"),
-    ("details", "STRING"),
-)
+#: How BigQuery and Polars call the types of a row's fields, each of which may be missing.
+_TYPES = {str: ("STRING", pl.String), float: ("FLOAT", pl.Float64), int: ("INTEGER", pl.Int64)}
+
+
+def _columns(row: type) -> dict[str, tuple[str, Any]]:
+    """The types of a row's plain fields, as `_TYPES` has them."""
+    found = {name: (get_args(kind) or (kind,))[0] for name, kind in get_type_hints(row).items()}
+    return {name: _TYPES[kind] for name, kind in found.items() if kind in _TYPES}
 
 
 def table_row(estimate: Estimate) -> dict[str, Any]:
-    """An estimate as a row of a table: one entry for each pair of states; `details` is all of it, in JSON.
+    """An estimate as a row of a table, a dictionary.
 
     >>> import aggmc_beam as am
     >>> y, _ = am.simulate(states=2, steps=50, seed=1)
@@ -64,48 +50,25 @@ def table_row(estimate: Estimate) -> dict[str, Any]:
     >>> row["pairs"], row["entries"][1]["from_state"], row["entries"][1]["to_state"]
     (49, 'in', 'out')
     """
-    plain = estimate.to_dict()
-    entries = [
-        {
-            "from_state": a,
-            "to_state": b,
-            "probability": plain["transition_matrix"][i][j],
-            "standard_error": plain["standard_error"][i][j],
-            "lower": plain["lower"][i][j],
-            "upper": plain["upper"][i][j],
-        }
-        for i, a in enumerate(estimate.states)
-        for j, b in enumerate(estimate.states)
-    ]
-    window = plain["window"] or {}
-    row = {
-        "group": None if plain["group"] is None else json.dumps(plain["group"], ensure_ascii=False),
-        "window_start": None if not window else str(window["start"]),
-        "window_end": None if not window else str(window["end"]),
-        "ground": plain["diagnostics"].get("ground", {}).get("name"),
-        "warnings": " ".join(f"{w}." for w in plain["warnings"]) or None,
-        "details": json.dumps(plain, ensure_ascii=False),
-        **{name: plain["counts"][name] for name in ("records", "pairs", "rejected", "late")},
-        **{name: plain[name] for name in ("cell", "estimator", "population", "level", "refresh")},
-    }
-    return {**{name: row[name] for name, _ in _COLUMNS}, "entries": entries}
+    row = estimate.to_row()
+    return {**row._asdict(), "entries": [entry._asdict() for entry in row.entries]}
 
 
 def table_schema() -> dict[str, Any]:
     """The schema of the BigQuery table: the columns of `table_row`, and when the row was `written`."""
 
-    def nullable(columns: tuple[tuple[str, str], ...]) -> list[dict[str, Any]]:
-        return [{"name": name, "type": kind, "mode": "NULLABLE"} for name, kind in columns]
+    def nullable(columns: dict[str, str]) -> list[dict[str, Any]]:
+        return [{"name": name, "type": kind, "mode": "NULLABLE"} for name, kind in columns.items()]
 
-    entries = {"name": "entries", "type": "RECORD", "mode": "REPEATED", "fields": nullable(_ENTRY)}
-    return {"fields": [*nullable(_COLUMNS), entries, *nullable((("written", "TIMESTAMP"),))]}
+    plain, inner = ({n: kind for n, (kind, _) in _columns(row).items()} for row in (EstimateRow, Entry))
+    entries = {"name": "entries", "type": "RECORD", "mode": "REPEATED", "fields": nullable(inner)}
+    return {"fields": [*nullable(plain), entries, *nullable({"written": "TIMESTAMP"})]}
 
 
 def parquet_frame(estimates: list[Estimate]) -> pl.DataFrame:
     """The rows of `table_row`, with the same types whatever is missing."""
-    kinds = {"STRING": pl.String, "FLOAT": pl.Float64, "INTEGER": pl.Int64}
-    schema: dict[str, Any] = {name: kinds[kind] for name, kind in _COLUMNS}
-    schema["entries"] = pl.List(pl.Struct({name: kinds[kind] for name, kind in _ENTRY}))
+    schema, entry = ({n: kind for n, (_, kind) in _columns(row).items()} for row in (EstimateRow, Entry))
+    schema["entries"] = pl.List(pl.Struct(entry))
     return pl.DataFrame([table_row(e) for e in estimates], schema=schema, orient="row")
 
 
@@ -145,6 +108,30 @@ class Append(beam.DoFn):  # type: ignore[misc]
         store(FileSystems.join(self.directory, f"{self.name}-{name}.{suffix}"), data)
 
 
+class AppendTables(beam.DoFn):  # type: ignore[misc]
+    """Estimates to tables of a directory: each bundle makes files of its own, named by their content."""
+
+    def __init__(self, directory: str, formats: tuple[str, ...]) -> None:
+        self.directory, self.formats = directory, formats
+
+    def start_bundle(self) -> None:
+        self.waiting: list[Estimate] = []
+
+    def process(self, element: Estimate) -> None:
+        self.waiting.append(element)
+
+    def finish_bundle(self) -> None:
+        if not self.waiting:
+            return
+        if is_local(self.directory):
+            os.makedirs(self.directory, exist_ok=True)
+        name = hashlib.sha256("".join(map(line, self.waiting)).encode(errors="backslashreplace")).hexdigest()[
+            :32
+        ]
+        for table, format, data in table_files(self.waiting, self.formats, always=("refresh",)):
+            store(FileSystems.join(self.directory, f"{table}-{name}.{format}"), data)
+
+
 def append(path: str, data: bytes) -> None:
     """Add to the end of a file: all of the data, or nothing and an error."""
     with open(path, "ab", buffering=0) as stream:
@@ -153,6 +140,7 @@ def append(path: str, data: bytes) -> None:
             written = stream.write(data)
             if written != len(data):
                 raise OSError(f"{path}: only {written} of {len(data)} bytes could be written")
+            os.fsync(stream.fileno())
         except OSError:
             stream.truncate(end)
             raise
@@ -164,15 +152,7 @@ def store(path: str, data: bytes) -> None:
         with FileSystems.create(path) as stream:
             stream.write(data)
         return
-    aside = os.path.join(os.path.dirname(path), f".{uuid.uuid4().hex}")
-    try:
-        with open(aside, "wb") as near:
-            near.write(data)
-        os.replace(aside, path)
-    except OSError:
-        if os.path.exists(aside):
-            os.remove(aside)
-        raise
+    write_atomically(path, data)
 
 
 def line(element: Any) -> str:
@@ -194,6 +174,8 @@ class WriteEstimates(beam.PTransform):  # type: ignore[misc]
             _ = estimates | "JSON lines" >> beam.ParDo(Append(output.directory, ESTIMATES))
         if self.files and output.parquet:
             _ = estimates | "Parquet" >> beam.ParDo(Append(output.directory, ESTIMATES, parquet=True))
+        if self.files and output.tables:
+            _ = estimates | "Tables" >> beam.ParDo(AppendTables(output.directory, output.tables))
         if output.pubsub is not None:
             messages = estimates | "Messages" >> beam.Map(_message).with_output_types(bytes)
             _ = messages | "Pub/Sub" >> pubsub(output.pubsub)
@@ -222,17 +204,17 @@ def _refuse(failed: tuple[str, dict[str, Any], list[dict[str, Any]]]) -> None:
     )
 
 
-def _need_client(key: str, module: str) -> None:
+def need_client(key: str, module: str) -> None:
     """Beam itself would miss the client on the workers only."""
     try:
         importlib.import_module(module)
     except ImportError as error:
-        raise InputError(f"output.{key} needs Google's clients: pip install 'aggmc-beam[gcp]'") from error
+        raise InputError(f"{key} needs Google's clients: pip install 'aggmc-beam[gcp]'") from error
 
 
 def pubsub(topic: str) -> Any:
     """The sink of a topic: one message for each estimate, in the JSON that `Estimate.from_json` reads."""
-    _need_client("pubsub", "google.cloud.pubsub_v1")
+    need_client("output.pubsub", "google.cloud.pubsub_v1")
     from apache_beam.io.gcp.pubsub import WriteToPubSub
 
     try:
@@ -243,7 +225,7 @@ def pubsub(topic: str) -> Any:
 
 def bigquery(output: Output, streaming: bool, options: GoogleCloudOptions) -> Any:
     """The sink of a table. Unless the config says how, rows of a stream are streamed, others loaded."""
-    _need_client("bigquery", "google.cloud.bigquery")
+    need_client("output.bigquery", "google.cloud.bigquery")
     from apache_beam.io.gcp.bigquery import BigQueryDisposition, WriteToBigQuery
 
     load = output.bigquery_method == "load" or (output.bigquery_method == "auto" and not streaming)

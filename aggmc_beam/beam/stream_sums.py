@@ -14,7 +14,7 @@ from aggmc_beam.noise.undo import undo_noise
 from aggmc_beam.sums.jackknife import Extent, Replicates
 from aggmc_beam.sums.kernel import Pairs, find_pairs
 from aggmc_beam.sums.moments import Counts
-from aggmc_beam.sums.state import ONE, SumSpec
+from aggmc_beam.sums.spec import ONE, SumSpec
 from aggmc_beam.sums.steps import MAX_BINS
 from aggmc_beam.sums.sums import Sums
 
@@ -53,7 +53,8 @@ class StreamRule:
         spec = SumSpec.plan(
             schema.states, config.chain, config.noise, config.population, schema.population is not None,
             plan.settings.open_population, schema.clock, schema.group_by,
-            REPLICATES if given is None else given, config.uncertainty.block,
+            REPLICATES if given is None else given, config.uncertainty.block, schema.realization or "",
+            config.limits.memory,
         )  # fmt: skip
         rule = Replicates.for_group(spec.chain, len(spec.states), Extent(_MANY, _MANY, 0, _MANY), spec.replicates,
                                     spec.block)  # fmt: skip

@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
+from apache_beam.testing.test_stream import TestStream
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import Timestamp
 
@@ -30,6 +32,8 @@ class Timing:
     lateness: int = 600 * 10**6
     ttl: int = 7 * 86400 * 10**6
     ahead: int = 86400 * 10**6
+    #: Whether the clock is that of a `TestStream`, which begins at 0.
+    simulated: bool = False
 
     @classmethod
     def of(cls, plan: Plan) -> Timing:
@@ -37,16 +41,25 @@ class Timing:
         if stream is None:
             return cls()
         given = stream.refresh, stream.allowed_lateness, stream.state_ttl, stream.max_ahead
-        return cls(*map(microseconds, given))
+        refresh, lateness, ttl, ahead = map(microseconds, given)
+        return cls(refresh, lateness, ttl, ahead)
+
+    def soon(self, delay: int) -> Timestamp:
+        """The moment `delay` microseconds from now, by the clock of the runner. Nobody tells a step what a simulated
+        one shows: there it is the moment when the clock shows `delay`, or now if it has."""
+        return Timestamp(micros=delay) if self.simulated else Timestamp.of(time.time()) + delay / 10**6
 
     def latest(self) -> int:
         """The latest event time that is believed now."""
         return int(time.time() * 1e6) + self.ahead
 
 
-def soon(delay: int) -> Timestamp:
-    """The moment `delay` microseconds from now, by the clock of the machine."""
-    return Timestamp.of(time.time()) + delay / 10**6
+def has_simulated_clock(elements: Any) -> bool:
+    """Whether elements come from a `TestStream`."""
+    step = elements.producer
+    return isinstance(step.transform, TestStream) or any(
+        one.producer is not None and has_simulated_clock(one) for one in step.inputs
+    )
 
 
 @dataclass(frozen=True)

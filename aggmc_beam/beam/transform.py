@@ -8,21 +8,23 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindows
 
-from aggmc_beam.beam.blocks import Block
 from aggmc_beam.beam.combine import SumsCombineFn
+from aggmc_beam.beam.dead_letters import WithErrorHandler
 from aggmc_beam.beam.estimate import EstimateStates, in_window
-from aggmc_beam.beam.exact import BLOCKS, NOTICED, REJECTED, SHARDS, outputs
-from aggmc_beam.beam.gather import GatherInWindows
+from aggmc_beam.beam.exact import REJECTED, SHARDS
+from aggmc_beam.beam.guard import ByRealization
+from aggmc_beam.beam.outputs import outputs, typed
 from aggmc_beam.beam.parsing import ParseRecords
 from aggmc_beam.beam.plan import make_plan, plan_of
+from aggmc_beam.beam.timing import Timing
 from aggmc_beam.beam.transforms import EstimateSums, SumElements
 from aggmc_beam.beam.unbounded import Refresh
 from aggmc_beam.config import Config
 from aggmc_beam.config.model import Stream
 from aggmc_beam.errors import InputError
 from aggmc_beam.noise import Noise
+from aggmc_beam.records import Record
 from aggmc_beam.result import Estimate
-from aggmc_beam.sums.records import Records
 from aggmc_beam.sums.state import AggregationState
 
 GLOBAL, INPUT = "global", "input"
@@ -37,7 +39,7 @@ class Estimated(NamedTuple):
     health: Any = None
 
 
-class EstimateTransitions(beam.PTransform):  # type: ignore[misc]
+class EstimateTransitions(WithErrorHandler):
     """Estimates of the transition matrix behind a PCollection of records.
 
     Records are dictionaries, Beam rows, named tuples, dataclasses, JSON text, Pub/Sub messages or Arrow tables with
@@ -54,6 +56,8 @@ class EstimateTransitions(beam.PTransform):  # type: ignore[misc]
     windowing: "global" makes estimates of all records. With "input" there are estimates for each of the windows that
     elements have, which they tell in `window`; a pair of records belongs to a window if both do. Of unbounded data
     those come as the pipeline's triggers say, and repeated records are counted, not left out.
+
+    `with_error_handler(handler)` gives what is in `.rejected` to an `ErrorHandler` of Beam too, as `RejectedRow`s.
 
     >>> import aggmc_beam as am
     >>> rows = [{"realization": 0, "time": t, "counts": c}
@@ -109,12 +113,16 @@ class EstimateTransitions(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, records: Any) -> Estimated:
         self._check_windows(records)
+        found = self._estimated(records)
+        return found._replace(rejected=self._handed_over(found.rejected))
+
+    def _estimated(self, records: Any) -> Estimated:
         if records.is_bounded:
             found = records | "Sum" >> SumElements(self.plan, self.shards or SHARDS)
             return Estimated(tuple(found) | "Estimate" >> EstimateSums(self.plan), found.rejected)
-        if self.windowing == INPUT:
-            return self._in_windows(records)
         parsed = records | "Parse" >> ParseRecords(self.plan.schema)
+        if self.windowing == INPUT:
+            return self._in_windows(parsed)
         return Estimated(*(parsed | "Refresh" >> Refresh(self.plan)))
 
     def _check_windows(self, records: Any) -> None:
@@ -132,18 +140,21 @@ class EstimateTransitions(beam.PTransform):  # type: ignore[misc]
                 "it holds; use fixed or sliding windows"
             )
 
-    def _in_windows(self, records: Any) -> Estimated:
-        """Estimates of unbounded records, by the windows and triggers that they have."""
-        types = {BLOCKS: tuple[int, Block], REJECTED: Any, NOTICED: dict[str, int]}
-        gathered = records | "Gather" >> outputs(GatherInWindows(self.plan, SHARDS), types)
+    def _in_windows(self, parsed: Any) -> Estimated:
+        """Estimates of unbounded records, by the windows and triggers that they have. One element is one record: that
+        is what triggers count."""
+        types = {"records": tuple[str, Record], REJECTED: dict[str, Any]}
+        door = outputs(ByRealization(self.plan, Timing.of(self.plan)), types, main="records")
+        sane = typed(parsed.records | "By realization" >> door, types)
         fn = SumsCombineFn.of_plan(self.plan)
         estimates = (
-            gathered[BLOCKS]
-            | "Records" >> beam.MapTuple(lambda _, block: block.records).with_output_types(Records)
+            sane.records
+            | "Records" >> beam.Values().with_output_types(Record)
             | "Sum" >> beam.CombineGlobally(fn).without_defaults()
             | "Estimate" >> beam.ParDo(_EstimateWindow(self.plan)).with_output_types(Estimate)
         )
-        return Estimated(estimates, gathered[REJECTED])
+        rejected = (parsed.rejected, sane[REJECTED]) | "All rejected" >> beam.Flatten()
+        return Estimated(estimates, rejected)
 
 
 class _EstimateWindow(beam.DoFn):  # type: ignore[misc]

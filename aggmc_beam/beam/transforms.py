@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
+from apache_beam.transforms.trigger import AfterWatermark, DefaultTrigger
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import typehints
 
 from aggmc_beam.beam import sinks
 from aggmc_beam.beam.blocks import Block, join_blocks
+from aggmc_beam.beam.dead_letters import WithErrorHandler
 from aggmc_beam.beam.estimate import EstimateStates, in_window
 from aggmc_beam.beam.exact import (
     BLOCKS,
@@ -24,15 +26,15 @@ from aggmc_beam.beam.exact import (
     Summed,
     add_counts,
     count_noticed,
-    counter,
     first_of_repeated,
     of_groups,
-    outputs,
     shown_record,
 )
 from aggmc_beam.beam.files import find_files
 from aggmc_beam.beam.frames import ElementReader
 from aggmc_beam.beam.gather import Gather, GatherInWindows, noticed
+from aggmc_beam.beam.metrics import counter
+from aggmc_beam.beam.outputs import outputs, typed
 from aggmc_beam.beam.pieces import Piece, SplitFile, opened_piece, read_blocks
 from aggmc_beam.beam.plan import make_plan
 from aggmc_beam.config import Output
@@ -55,9 +57,12 @@ class Sums(NamedTuple):
     ledger: Any
 
 
-class ParseRecords(beam.PTransform):  # type: ignore[misc]
+class ParseRecords(WithErrorHandler):
     """Elements of any kind to blocks of records, `aggmc_beam.sums.records.Records`, and to what is none:
     dictionaries with the record, the reason and the source. Arguments are those of `EstimateTransitions`.
+
+    `with_error_handler(handler)`, which all transforms here have that reject, gives the latter to an
+    `ErrorHandler` of Beam too, as `RejectedRow`s.
 
     >>> rows = [{"realization": 0, "time": t, "counts": [3, 7]} for t in range(5)]
     >>> with beam.Pipeline("FnApiRunner") as p:
@@ -71,13 +76,13 @@ class ParseRecords(beam.PTransform):  # type: ignore[misc]
         self.plan = make_plan(states, **options)
 
     def expand(self, elements: Any) -> tuple[Any, Any]:
-        types = {BLOCKS: Records, REJECTED: Any, NOTICED: dict[str, int]}
+        types = {BLOCKS: Records, REJECTED: dict[str, Any], NOTICED: dict[str, int]}
         batches = elements | "Batch" >> beam.BatchElements(min_batch_size=256, max_batch_size=4096)
-        found = batches | "Parse" >> outputs(_Parse(self.plan.schema), types)
-        return found[BLOCKS], found[REJECTED]
+        found = typed(batches | "Parse" >> outputs(_Parse(self.plan.schema), types), types)
+        return found[BLOCKS], self._handed_over(found[REJECTED])
 
 
-class ReadRecords(beam.PTransform):  # type: ignore[misc]
+class ReadRecords(WithErrorHandler):
     """A pipeline to blocks of the records in files, and to rows that are none: dictionaries with the record, the
     reason and the source. `files` is a path or glob of any filesystem that Beam knows; other arguments are those
     of `EstimateTransitions`.
@@ -89,15 +94,15 @@ class ReadRecords(beam.PTransform):  # type: ignore[misc]
         self.plan = replace(plan, config=replace(plan.config, input=replace(plan.config.input, files=files)))
 
     def expand(self, pipeline: Any) -> tuple[Any, Any]:
-        types = {BLOCKS: Records, REJECTED: Any}
-        found = (
+        types = {BLOCKS: Records, REJECTED: dict[str, Any]}
+        pieces = (
             pipeline
             | "Files" >> beam.Create(find_files(self.plan.config))
             | "Split" >> beam.ParDo(SplitFile(self.plan)).with_output_types(str)
             | "Spread" >> beam.Reshuffle()
-            | "Read" >> outputs(_ReadPiece(self.plan), types)
         )
-        return found[BLOCKS], found[REJECTED]
+        found = typed(pieces | "Read" >> outputs(_ReadPiece(self.plan), types), types)
+        return found[BLOCKS], self._handed_over(found[REJECTED])
 
 
 class _ReadPiece(beam.DoFn):  # type: ignore[misc]
@@ -106,7 +111,9 @@ class _ReadPiece(beam.DoFn):  # type: ignore[misc]
 
     def process(self, text: str) -> Iterator[Any]:
         piece = Piece.from_text(text)
-        for block, _, refused in read_blocks(self.plan, piece):
+        for block, counts, refused in read_blocks(self.plan, piece):
+            counter("rows").inc(counts.get("rows", 0))
+            counter("rejected").inc(counts.get("rejected", 0))
             if block is not None and len(block):
                 yield beam.pvalue.TaggedOutput(BLOCKS, block.records)
             if refused is not None:
@@ -117,25 +124,36 @@ class _ReadPiece(beam.DoFn):  # type: ignore[misc]
         with opened_piece(self.plan, piece) as source:
             assert source is not None
             for r in explain([source], self.plan.schema, RowCounts(places=[here])):
-                where = {"file": piece.file.path, "row": r.row + piece.start}
+                where = {"file": piece.file.path, "row": (r.row or 0) + piece.start}
                 rejected = {"record": r.record, "reason": r.reason, "source": where}
                 yield beam.pvalue.TaggedOutput(REJECTED, rejected)
 
 
 class WriteEstimates(beam.PTransform):  # type: ignore[misc]
-    """Estimates, or (key, estimate) pairs, to JSON lines in `directory` and, if they are named, to Parquet files
-    there, a table of BigQuery and a topic of Pub/Sub.
+    """Estimates, or (key, estimate) pairs, to what is named: JSON lines in `directory`, with `parquet` also Parquet
+    files there, a table of BigQuery, a topic of Pub/Sub.
     """
 
     def __init__(
-        self, directory: str, parquet: bool = False, bigquery: str | None = None, pubsub: str | None = None
+        self,
+        directory: str | None = None,
+        parquet: bool = False,
+        bigquery: str | None = None,
+        pubsub: str | None = None,
     ) -> None:
         super().__init__()
-        self.output = Output(directory=directory, parquet=parquet, bigquery=bigquery, pubsub=pubsub)
+        if directory is None and (parquet or (bigquery is None and pubsub is None)):
+            raise InputError(
+                "name a directory" + (" for Parquet files" if parquet else ", bigquery or pubsub")
+            )
+        self.files = directory is not None
+        self.output = Output(directory=directory or "", parquet=parquet, bigquery=bigquery, pubsub=pubsub)
 
     def expand(self, estimates: Any) -> Any:
         plain = estimates | "Without keys" >> beam.Map(_without_key).with_output_types(Found)
-        return plain | "Write" >> sinks.WriteEstimates(self.output, streaming=not estimates.is_bounded)
+        return plain | "Write" >> sinks.WriteEstimates(
+            self.output, streaming=not estimates.is_bounded, files=self.files
+        )
 
 
 def _without_key(element: Found | tuple[Any, Found]) -> Found:
@@ -153,7 +171,7 @@ class _Parse(beam.DoFn):  # type: ignore[misc]
         yield from noticed(found)
 
 
-class SumRecords(beam.PTransform):  # type: ignore[misc]
+class SumRecords(WithErrorHandler):
     """Bounded elements to the exact sums of their records: one that is repeated counts once, and the output
     `ledger` tells what became of every row. Arguments are those of `EstimateTransitions`.
 
@@ -180,9 +198,9 @@ class SumRecords(beam.PTransform):  # type: ignore[misc]
         sums = found.states | "Groups" >> beam.FlatMapTuple(_each_group).with_output_types(
             tuple[tuple[str, ...], AggregationState]
         )
-        return Sums(sums, found.rejected, _ledger(found.noticed))
+        return Sums(sums, self._handed_over(found.rejected), _ledger(found.noticed))
 
-    class PerKey(beam.PTransform):  # type: ignore[misc]
+    class PerKey(WithErrorHandler):
         """(key, record) pairs to (key, state) pairs; see `SumRecords`."""
 
         def __init__(self, states: Sequence[str], **options: Any) -> None:
@@ -190,16 +208,21 @@ class SumRecords(beam.PTransform):  # type: ignore[misc]
             self.plan = make_plan(states, **options)
 
         def expand(self, pairs: Any) -> Sums:
+            check_windows_of_exact_sums(pairs)
             key = _key_type(pairs)
-            types = {BLOCKS: typehints.Tuple[key, Block], REJECTED: Any, NOTICED: dict[str, int]}
-            gathered = pairs | "Gather" >> outputs(_GatherByKey(self.plan), types)
-            types = {STATES: typehints.Tuple[key, AggregationState], REJECTED: Any, NOTICED: dict[str, int]}
-            summed = (
-                gathered[BLOCKS] | "Meet" >> beam.GroupByKey() | "Sum" >> outputs(_SumKey(self.plan), types)
-            )
+            more = {REJECTED: dict[str, Any], NOTICED: dict[str, int]}
+            types = {BLOCKS: typehints.Tuple[key, Block], **more}
+            gathered = typed(pairs | "Gather" >> outputs(_GatherByKey(self.plan), types), types)
+            types = {
+                STATES: typehints.Tuple[key, AggregationState],
+                REJECTED: dict[str, Any],
+                NOTICED: dict[str, int],
+            }
+            met = gathered[BLOCKS] | "Meet" >> beam.GroupByKey()
+            summed = typed(met | "Sum" >> outputs(_SumKey(self.plan), types), types)
             all_rejected = (gathered[REJECTED], summed[REJECTED]) | "All rejected" >> beam.Flatten()
             all_noticed = (gathered[NOTICED], summed[NOTICED]) | "All noticed" >> beam.Flatten()
-            return Sums(summed[STATES], all_rejected, _ledger(all_noticed))
+            return Sums(summed[STATES], self._handed_over(all_rejected), _ledger(all_noticed))
 
 
 def _key_type(pairs: Any) -> Any:
@@ -227,6 +250,25 @@ def ledger_of(counts: Mapping[str, int]) -> Ledger:
     return Ledger(counts.get("rows", 0), *ends).check()
 
 
+def check_windows_of_exact_sums(elements: Any) -> None:
+    """`InputError` if repeated records cannot be dropped in the windows and with the trigger that elements have."""
+    windowing = elements.windowing
+    if not elements.is_bounded:
+        raise InputError("exact sums need bounded data; SumsCombineFn sums unbounded records by window")
+    if windowing.windowfn.is_merging():
+        raise InputError(
+            f"{type(windowing.windowfn).__name__} are merged after records are in them, so that no window tells "
+            "which pairs it holds; use fixed or sliding windows"
+        )
+    trigger = windowing.triggerfn
+    early = isinstance(trigger, AfterWatermark) and trigger.early is not None
+    if early or not isinstance(trigger, DefaultTrigger | AfterWatermark):
+        raise InputError(
+            f"the records have the trigger {trigger}, which may fire before a window is complete, and a part of a "
+            "window does not tell which records are repeated; leave the trigger out, or use SumsCombineFn"
+        )
+
+
 class SumElements(beam.PTransform):  # type: ignore[misc]
     """Elements to `Summed`, in the windows that they have."""
 
@@ -235,10 +277,11 @@ class SumElements(beam.PTransform):  # type: ignore[misc]
         self.plan, self.shards = plan, shards
 
     def expand(self, elements: Any) -> Summed:
+        check_windows_of_exact_sums(elements)
         whole = isinstance(elements.windowing.windowfn, GlobalWindows)
         fn = (Gather if whole else GatherInWindows)(self.plan, self.shards)
-        types = {BLOCKS: tuple[int, Block], REJECTED: Any, NOTICED: dict[str, int]}
-        gathered = elements | "Gather" >> outputs(fn, types)
+        types = {BLOCKS: tuple[int, Block], REJECTED: dict[str, Any], NOTICED: dict[str, int]}
+        gathered = typed(elements | "Gather" >> outputs(fn, types), types)
         found: Summed = gathered[BLOCKS] | "Sum" >> SumBlocks(self.plan)
         rejected = (gathered[REJECTED], found.rejected) | "All rejected" >> beam.Flatten()
         counts = (gathered[NOTICED], found.noticed) | "All noticed" >> beam.Flatten()

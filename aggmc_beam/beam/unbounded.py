@@ -12,24 +12,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.transforms import window
 
-from aggmc_beam.beam.bounded import REJECTED, group_key
+from aggmc_beam.beam.exact import REJECTED
 from aggmc_beam.beam.guard import MAX_NAME, ByRealization
 from aggmc_beam.beam.health import LEDGER, Health, Numbers, from_estimate
-from aggmc_beam.beam.joining import NO_GROUP, Joining
+from aggmc_beam.beam.joining import NO_GROUP, Joining, group_key
+from aggmc_beam.beam.outputs import outputs, typed
 from aggmc_beam.beam.pair import Pair
 from aggmc_beam.beam.pool import Pool
 from aggmc_beam.beam.running import RunningSums
 from aggmc_beam.beam.stream_sums import StreamRule
 from aggmc_beam.beam.stream_values import Delta, Snapshot
-from aggmc_beam.beam.timing import Timing
-from aggmc_beam.errors import Rejected
+from aggmc_beam.beam.timing import Timing, has_simulated_clock
 from aggmc_beam.local.plan import Plan
-from aggmc_beam.records import Record, identity
+from aggmc_beam.records import Record, Rejected, identity
 from aggmc_beam.result import Estimate
 
 _HandedOn = tuple[str, tuple[int, int, bool, Snapshot]]
@@ -83,35 +84,31 @@ class Refresh(beam.PTransform):  # type: ignore[misc]
     def expand(self, parsed: tuple[Any, Any]) -> Refreshed:
         records, rejected = parsed
         plan = self.plan
-        keyed = (
-            records
-            | "Global" >> beam.WindowInto(window.GlobalWindows())
-            | "By realization"
-            >> beam.ParDo(ByRealization(plan, self.timing))
-            .with_output_types(tuple[str, Record], **{REJECTED: Any})
-            .with_outputs(REJECTED, main="records")
-        )
+        timing = replace(self.timing, simulated=has_simulated_clock(records))
+        aside = dict[str, Any]
+        types: dict[str, Any] = {"records": tuple[str, Record], REJECTED: aside}
+        door = outputs(ByRealization(plan, timing), types, main="records")
+        whole = records | "Global" >> beam.WindowInto(window.GlobalWindows())
+        keyed = typed(whole | "By realization" >> door, types)
         rejected = (
             rejected | "Rejected, global" >> beam.WindowInto(window.GlobalWindows()),
             keyed[REJECTED],
         ) | "Before pairing" >> beam.Flatten()
-        paired = keyed.records | "Pair" >> beam.ParDo(Pair(plan, self.timing)).with_output_types(
-            tuple[str, Delta], **{LEDGER: Numbers, REJECTED: Any}
-        ).with_outputs(REJECTED, LEDGER, main="deltas")
-        refused = rejected | "Count rejected" >> beam.ParDo(
-            CountRefused(plan, self.timing)
-        ).with_output_types(tuple[str, Delta], **{LEDGER: Numbers}).with_outputs(LEDGER, main="deltas")
+        types = {"deltas": tuple[str, Delta], REJECTED: aside, LEDGER: Numbers}
+        pair = outputs(Pair(plan, timing), types, main="deltas")
+        paired = typed(keyed.records | "Pair" >> pair, types)
+        types = {"deltas": tuple[str, Delta], LEDGER: Numbers}
+        count = outputs(CountRefused(plan, timing), types, main="deltas")
+        refused = typed(rejected | "Count rejected" >> count, types)
         deltas = (paired.deltas, refused.deltas) | "All deltas" >> beam.Flatten()
-        summed = deltas | "Sum" >> (
-            beam.ParDo(RunningSums(plan, self.timing))
-            .with_output_types(_HandedOn, **{LEDGER: Numbers, REJECTED: Any})
-            .with_outputs(REJECTED, LEDGER, main="snapshots")
-        )
-        pool = beam.ParDo(Pool(plan)).with_output_types(Estimate)
+        types = {"snapshots": _HandedOn, REJECTED: aside, LEDGER: Numbers}
+        running = outputs(RunningSums(plan, timing), types, main="snapshots")
+        summed = typed(deltas | "Sum" >> running, types)
+        pool = beam.ParDo(Pool(plan, timing)).with_output_types(Estimate)
         estimates = summed.snapshots | "Pool" >> pool
         refreshes = estimates | "From estimates" >> beam.Map(from_estimate).with_output_types(Numbers)
         news = (paired[LEDGER], refused[LEDGER], summed[LEDGER], refreshes)
-        health = beam.ParDo(Health(self.timing, plan.config.max_rejected))
+        health = beam.ParDo(Health(timing, plan.config.max_rejected))
         return Refreshed(
             estimates,
             (rejected, paired[REJECTED], summed[REJECTED]) | "All rejected" >> beam.Flatten(),

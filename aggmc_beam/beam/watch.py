@@ -10,11 +10,13 @@ import apache_beam as beam
 from apache_beam.io.fileio import MatchContinuously
 
 from aggmc_beam.beam.blocks import Block, join_blocks, records_of
-from aggmc_beam.beam.exact import REJECTED, counter, whole_records
+from aggmc_beam.beam.dead_letters import rejection
+from aggmc_beam.beam.exact import REJECTED, whole_records
 from aggmc_beam.beam.files import File, opened
+from aggmc_beam.beam.metrics import counter
+from aggmc_beam.beam.outputs import outputs, typed
 from aggmc_beam.beam.parsing import Parsed
 from aggmc_beam.beam.pieces import Piece, read_blocks
-from aggmc_beam.beam.rows import rejection
 from aggmc_beam.errors import InputError
 from aggmc_beam.local.blocks import Place, RowCounts
 from aggmc_beam.local.explain import explain
@@ -40,16 +42,14 @@ class WatchFiles(beam.PTransform):  # type: ignore[misc]
             | f"Match {number}" >> MatchContinuously(pattern, interval=every, match_updated_files=True)
             for number, pattern in enumerate(self.plan.config.input.patterns)
         ]
-        read = (
+        paths = (
             found
             | "All files" >> beam.Flatten()
             | "Paths" >> beam.Map(lambda match: match.path).with_output_types(str)
             | "Spread files" >> beam.Reshuffle()
-            | "Read files"
-            >> beam.ParDo(ReadRecords(self.plan))
-            .with_output_types(Record)
-            .with_outputs(REJECTED, main="records")
         )
+        types = {"records": Record, REJECTED: dict[str, Any]}
+        read = typed(paths | "Read files" >> outputs(ReadRecords(self.plan), types, main="records"), types)
         return Parsed(read.records, read[REJECTED])
 
 

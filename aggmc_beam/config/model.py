@@ -43,14 +43,13 @@ from aggmc_beam.estimators.registry import check_estimator
 from aggmc_beam.ledger import USUAL
 from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.numerals import Numerals
+from aggmc_beam.records import REALIZATION
 from aggmc_beam.sums.jackknife import FEWEST, REPLICATES
 from aggmc_beam.zones import Zone
 
 FROM_DATA = "from-data"
 #: Rejections of one reason that are written out.
 KEPT = 100
-#: The column of the realization where none is named.
-REALIZATION = "realization"
 NAMES = Several(name(), unique=True)
 
 
@@ -93,7 +92,8 @@ class Columns:
         "wide: a column of lists, one column per state in the order of `states`, or a pattern of their names such "
         "as `n_*`, of which the part at the `*` is the state; long: the column of the count",
         None,
-        "wide: `counts` if there is one, else the columns named as the states; long: `count`",
+        "wide: `counts` if there is one, else the columns named as the states; long: `count`; of BigQuery the "
+        "columns named as the states",
     )
     state: str | None = key(text("a column"), "long layout: column of the state's name", None, "`state`")
     population: str | None = key(
@@ -120,6 +120,20 @@ class PubSub:
 
 
 @dataclass(frozen=True)
+class BigQuery:
+    """A table of BigQuery, or a query, for the Beam engine."""
+
+    table: str | None = key(text("project:dataset.table"), "table to read", None, "none")
+    query: str | None = key(
+        text("SELECT ..."), "query in GoogleSQL whose rows are read, in any order", None, "none"
+    )
+
+    def __post_init__(self) -> None:
+        if (self.table is None) == (self.query is None):
+            raise InputError("{path}table or {path}query must be given, one of them")
+
+
+@dataclass(frozen=True)
 class Input:
     """Where the counts are and how they are written."""
 
@@ -138,6 +152,9 @@ class Input:
     )
     pubsub: PubSub | None = key(
         Section(PubSub), "read from Pub/Sub instead of files (Beam engine)", None, "none"
+    )
+    bigquery: BigQuery | None = key(
+        Section(BigQuery), "read rows of BigQuery instead of files (Beam engine)", None, "none"
     )
     format: str = key(
         Choice(("auto", "jsonl", "csv", "parquet", "excel")),
@@ -220,8 +237,11 @@ class Input:
     )
 
     def __post_init__(self) -> None:
-        if (self.files is None) == (self.pubsub is None):
-            raise InputError("{path}files or {path}pubsub must be given, one of them")
+        if sum(source is not None for source in (self.files, self.pubsub, self.bigquery)) != 1:
+            raise InputError("{path}files, {path}pubsub or {path}bigquery must be given, one of them")
+        if self.bigquery is not None and (self.layout == "long" or self.resume is not None):
+            other = "layout: long" if self.layout == "long" else "resume"
+            raise InputError(f"{{path}}bigquery does not go with {{path}}{other}; drop one of them")
         if self.watch is not None and self.files is None:
             raise InputError("{path}watch needs {path}files, a path or glob to watch")
         if self.watch is not None and (self.layout == "long" or self.resume is not None):
@@ -311,6 +331,10 @@ class Stream:
     max_ahead: str = key(Duration(), "how far ahead of now a time may be; what is beyond is set aside", "1d")
 
 
+#: Formats of tables; `aggmc_beam.tables` writes them.
+TABLES = ("csv", "parquet")
+
+
 @dataclass(frozen=True)
 class Output:
     """What is written, and where."""
@@ -324,7 +348,27 @@ class Output:
     )
     moments: bool = key(flag(), "save the sums in `moments.aggmc`, for `aggmc moments` and to resume", False)
     report: bool = key(flag(), "write `report.html`", False)
+    flows: bool = key(
+        flag(), "write how many moved from each state to each other in every step, see docs/flows.md", False
+    )
+    forecast: int | None = key(
+        integer(1), "write the counts to be expected in so many steps, see docs/forecast.md", None, "none"
+    )
+    alarms: float | None = key(
+        number(0, 1),
+        "write the steps whose counts are not what those before them led to expect: this part of the steps in "
+        "which nothing happened, such as `0.01`",
+        None,
+        "none",
+    )
+    form: str = key(Choice(("parquet", "csv")), "of the files of flows, forecasts and alarms", "parquet")
     parquet: bool = key(flag(), "also write estimates as Parquet (Beam engine)", False)
+    tables: tuple[str, ...] = key(
+        Several(Choice(TABLES), unique=True),
+        "also write estimates as tables, `transitions` and `summary`, in these formats: `csv`, `parquet`",
+        (),
+        "none",
+    )
     pubsub: str | None = key(
         text("projects/P/topics/T"), "topic to which estimates are published (Beam engine)", None, "none"
     )
@@ -461,7 +505,11 @@ class Config:
         if isinstance(self.states, str) and self.states != FROM_DATA:
             raise InputError(f"states must be a list of names or {FROM_DATA}; got {self.states!r}")
         self._check_columns()
-        if self.input.endless and self.states == FROM_DATA:
+        if self.input.files is None and self.states == FROM_DATA:
+            raise InputError(
+                "states must be listed where rows come from Pub/Sub or BigQuery; from-data needs files"
+            )
+        if self.input.watch is not None and self.states == FROM_DATA:
             raise InputError("states must be listed for a stream; from-data needs files that are complete")
         if self.population is not None and self.input.columns.population is not None:
             raise InputError("population and input.columns.population are both given; keep one")

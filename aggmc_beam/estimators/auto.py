@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from aggmc_beam.estimators.constraints import Rules
+from aggmc_beam.estimators.curvature import CURVATURE_STATES, gmm_error
 from aggmc_beam.estimators.dispersion import (
     Dispersion,
     dispersion,
@@ -16,7 +17,7 @@ from aggmc_beam.estimators.dispersion import (
     step_dispersion,
     steps_in_units,
 )
-from aggmc_beam.estimators.drift import Blocks, drift_fit, pseudo_inverse
+from aggmc_beam.estimators.drift import Blocks, DriftFit, drift_fit, pseudo_inverse
 from aggmc_beam.estimators.fast import fast
 from aggmc_beam.estimators.gmm import Lag0, gmm, varying_basis
 from aggmc_beam.estimators.ground import (
@@ -27,12 +28,12 @@ from aggmc_beam.estimators.ground import (
     independent,
     untested,
 )
-from aggmc_beam.estimators.inference import jackknife, student_quantile
+from aggmc_beam.estimators.inference import student_quantile
 from aggmc_beam.estimators.latent import Latent
 from aggmc_beam.estimators.noise_test import NoiseTest, noise_test
 from aggmc_beam.estimators.shrinkage import positive_shares
 from aggmc_beam.estimators.stationarity import DriftAlarm
-from aggmc_beam.estimators.stepwise import StepSums, step_mom, step_mom_without_each
+from aggmc_beam.estimators.stepwise import StepSums
 
 #: gmm keeps S^4 numbers; without an assumption on lag 0 it gains nothing over fast beyond 30 states.
 MANY_STATES, MANY_STATES_ANY = 60, 30
@@ -40,9 +41,9 @@ MANY_STATES, MANY_STATES_ANY = 60, 30
 FEW_STEPS = 50
 #: Realizations from which step means are worth taking out.
 FEW_REALIZATIONS = 5
-#: A bias of rows below this, and below this many standard errors, is worth the smaller variance of
-#: the stationary form: then the mean of both forms is taken.
-SMALL_BIAS, SMALL_BIAS_ERRORS = 0.15, 1.2
+#: A bias of rows below this may be worth the smaller variance of the stationary form: then a mean of both
+#: forms is taken.
+SMALL_BIAS = 0.15
 #: Level at which memory is called longer than a chain's, as in mixtures of movers and stayers.
 LONG_MEMORY = 0.998
 
@@ -227,33 +228,41 @@ def _by_steps(view: View, sums: StepSums, alarm: DriftAlarm | None, rules: Rules
     ground = steps_ground(sums, found, fit.P, x)
     if alarm is None or (rules is not None and rules.reversible):
         return Choice(fit.P, "drift", "steps", why, ground, note, units)
-    bias, error = alarm.implied_bias * np.sqrt(x.states), row_error(sums)
-    note |= {"row_bias": float(bias), "row_error": float(error)}
-    if bias > min(SMALL_BIAS, SMALL_BIAS_ERRORS * error):
+    bias = alarm.implied_bias * np.sqrt(x.states)
+    note |= {"row_bias": float(bias)}
+    if bias > SMALL_BIAS:
         return Choice(fit.P, "drift", "steps", why, ground, note, units)
     other = stationary_choice(view, rules)
+    note |= other.numbers
     if {ground.name, other.ground.name} != {INDEPENDENT}:  # covariances are not those of a stationary form
-        return Choice(fit.P, "drift", "steps", why, ground, {**note, **other.numbers}, units)
+        return Choice(fit.P, "drift", "steps", why, ground, note, units)
     # Moving shares add to lag 0.
     if x.V is not None and other.lag0 != "known":
-        return Choice(fit.P, "drift", "steps", why, ground, {**note, **other.numbers}, units)
+        return Choice(fit.P, "drift", "steps", why, ground, note, units)
+    weight = stationary_weight(fit, other, x, rules)
     why += (
-        f"; that would bias rows of a stationary estimate by {bias:.2g} only, against an error of "
-        f"{error:.2g}, so the mean of both forms is taken"
+        f"; that would bias rows of a stationary estimate by {bias:.2g} only, so a mean of both forms is taken, "
+        f"with weight {weight:.2f} for the stationary one"
     )
-    name = f"drift and {other.estimator}"
-    return Choice((fit.P + other.P) / 2, name, "steps", why, ground, {**note, **other.numbers}, units)
+    note["stationary_weight"] = weight
+    P = (1 - weight) * fit.P + weight * other.P
+    return Choice(P, f"drift and {other.estimator}", "steps", why, ground, note, units)
 
 
-def row_error(sums: StepSums) -> float:
-    """Root mean squared jackknife error of a row of `step_mom`, states weighed by their shares."""
-    full = step_mom(sums)
-    if sums.groups < 2:
-        return np.inf
-    weight = sums.weight.sum(1)
-    error = jackknife(full, step_mom_without_each(sums), weight / weight.sum())
-    mu = np.maximum(sums.mean_left.mean(0), 0.0)
-    return float(np.sqrt(np.nansum(mu[:, None] * error**2)))
+def stationary_weight(fit: DriftFit, other: Choice, x: Latent, rules: Rules | None) -> float:
+    """v_steps / max(v_steps + v_stationary, d^2), with v the variances of both estimates and d their distance.
+
+    That is the weight of least error for independent errors, where what they differ by beyond these is the
+    stationary one's bias.
+    """
+
+    def size(error: np.ndarray) -> float:
+        return float(positive_shares(x.mu, x.individuals) @ (error**2).sum(1))
+
+    known = other.lag0 is not None and x.states <= CURVATURE_STATES
+    error = gmm_error(x, other.P, other.lag0, rules) if known else fit.error  # type: ignore[arg-type]
+    steps, stationary = size(fit.error), size(error)
+    return steps / max(steps + stationary, size(fit.P - other.P), 1e-300)
 
 
 def memory_statistic(sums: StepSums, P: np.ndarray) -> float:

@@ -9,6 +9,9 @@ from aggmc_beam.estimators.gmm import Lag0, Problem, _mean_precision
 from aggmc_beam.estimators.latent import Latent
 from aggmc_beam.estimators.spectrum import FREQUENCIES, Spectrum
 
+#: Up to this many states the curvature is at hand: its cost is that of S^6.
+CURVATURE_STATES = 25
+
 
 def gmm_error(x: Latent, P: np.ndarray, lag0: Lag0, rules: Rules | None = None) -> np.ndarray:
     """Standard errors [S, S] of a P that gmm made, if individuals move independently.

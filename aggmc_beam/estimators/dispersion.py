@@ -20,7 +20,7 @@ from aggmc_beam.estimators.stepwise import StepSums
 #: A factor nearer to 1 than this changes nothing worth the change, however sure it is.
 NEGLIGIBLE = 0.03
 #: Level at which a factor of 1 is rejected.
-LEVEL = 0.005
+LEVEL = 0.003
 #: Fewer groups than this do not tell how sure the factor is.
 FEW_GROUPS = 5
 #: A factor below this is no dispersion any more: the noise as stated explains more than all variation.
@@ -44,7 +44,9 @@ class Dispersion:
         if self.groups < FEW_GROUPS or not np.isfinite(self.factor) or self.factor < LEAST:
             return False
         limit = float(special.stdtrit(self.groups - 1, 1 - LEVEL / 2))
-        return abs(self.factor - 1) > max(NEGLIGIBLE, limit * self.error)
+        # A factor that is small by chance has an error that is too small: their ratio is more constant.
+        away = abs(float(np.log(self.factor))) * self.factor
+        return abs(self.factor - 1) > NEGLIGIBLE and away > limit * self.error
 
     @property
     def usable(self) -> float:

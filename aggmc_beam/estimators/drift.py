@@ -14,6 +14,7 @@ contradict each other, as they do when P itself changes, means are given less we
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,10 +34,11 @@ FEW_GROUPS = 5
 
 @dataclass(frozen=True)
 class DriftFit:
-    """The estimate, the rate of leaving, and how well within and means agree (z, and the weight
-    that means were given)."""
+    """The estimate, its standard `error` [S, S] by the curvature, the rate of leaving, and how well within
+    and means agree (z, and the weight that means were given)."""
 
     P: np.ndarray
+    error: np.ndarray
     leaving: float
     conflict: float
     means_weight: float
@@ -84,6 +86,7 @@ class Blocks:
         mass = np.maximum(L.sum(0), 0.5 / (self.n * B))
         self.mu = mass / mass.sum()
         self.nu = 0.5 * self.mu + 0.5 / S
+        self._attenuated: dict[float, tuple[np.ndarray, np.ndarray]] = {}
         self.attenuate(0.0 if self.known else np.inf)
 
     def _noise(self, sums: StepSums) -> np.ndarray:
@@ -122,22 +125,27 @@ class Blocks:
 
     def attenuate(self, damping: float) -> None:
         """G = sigma + (C0 - sigma - V) B, with B = (sigma + damping V)^-1 sigma."""
-        if np.isinf(damping):
-            self.control = np.zeros((self.S, self.S))
-        else:
-            self.control = pseudo_inverse(self.sigma + damping * self.V_within) @ self.sigma
-        lag0 = self.C0 - self.f * (self.sigma + self.V_within)
-        self.G_within = self.f * self.sigma + lag0 @ self.control
+        found = self._attenuated.get(damping)
+        if found is None:
+            control: np.ndarray = np.zeros((self.S, self.S))
+            if not np.isinf(damping):
+                control = pseudo_inverse(self.sigma + damping * self.V_within) @ self.sigma
+            lag0 = self.C0 - self.f * (self.sigma + self.V_within)
+            found = self._attenuated[damping] = control, self.f * self.sigma + lag0 @ control
+        self.control, self.G_within = found
+
+    @cached_property
+    def _scale(self) -> np.ndarray:
+        return np.asarray(np.sqrt(self.mu)[:, None] * pseudo_inverse(self.sigma, 1e-6))
 
     def choose_attenuation(self, P: np.ndarray) -> None:
         """The damping with the least replicate variance of the within estimate."""
         if not self.known or self.G < FEW_GROUPS or not self.V_within.any():
             return
-        scale = np.sqrt(self.mu)[:, None] * pseudo_inverse(self.sigma, 1e-6)
 
         def loss(damping: float) -> float:
             self.attenuate(damping)
-            return float(((scale @ self.spread(self.h - self.G_within @ P)) ** 2).sum())
+            return float(((self._scale @ self.spread(self.h - self.G_within @ P)) ** 2).sum())
 
         self.attenuate(min(ATTENUATIONS, key=loss))
 
@@ -230,10 +238,18 @@ class _Search:
             rate = (rate + weight * info[1] * self._step(1, self.eye, info)) / total
             if rate > 0:
                 rate *= max(0.0, 1 - threshold / (total * rate**2))
-            self.leaving = min(max(rate, 0.002), 1.0)
+            self.leaving = min(max(rate, 1 / (blocks.n * blocks.B)), 1.0)  # someone may have moved
             self.width = float(np.sqrt(self.leaving**2 + min(1 / total, 1.0)))
             self.P = self._solve(weight)
-        return DriftFit(self.P, self.leaving, float(conflict), weight)
+        return DriftFit(self.P, self._error(weight), self.leaving, float(conflict), weight)
+
+    def _error(self, means_weight: float) -> np.ndarray:
+        """The curvature as weighed in the last step; neither signs nor sums of rows are allowed for."""
+        precision = self._prior()[1]
+        share = (1.0, means_weight, 1.0)
+        columns = sum(w * n.matrix / n.noise[:, None, None] for w, n in zip(share, self.normal, strict=True))
+        inverse = np.linalg.inv(columns + np.einsum("ij,ik->jik", precision, self.eye))
+        return np.asarray(np.sqrt(np.maximum(np.einsum("jii->ij", inverse), 0.0)))
 
     def _step(self, block: int, P: np.ndarray, info: list[float]) -> float:
         """How far a block would go from P towards naive."""

@@ -18,7 +18,7 @@ import numpy as np
 from aggmc_beam.errors import InputError
 from aggmc_beam.noise import Noise
 from aggmc_beam.sums.moments import CoMoment, Moments
-from aggmc_beam.sums.steps import Profile
+from aggmc_beam.sums.profile import Profile
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,6 +191,13 @@ class Latent:
     def total(self) -> float:
         """The mean total of the true counts over the population."""
         return float(self._mean.sum()) / self._undo.population
+
+    @property
+    def observed_total(self) -> tuple[float, float]:
+        """Mean and standard deviation of the totals as they were observed."""
+        lag0, size = self._moments.lag0, self.individuals / self.records / self._undo.population
+        spread = max(float(lag0.product.sum()), 0.0) / self.records * size
+        return float(lag0.left.sum()) * size, float(np.sqrt(spread))
 
     @property
     def has_fractions(self) -> bool:

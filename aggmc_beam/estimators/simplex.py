@@ -30,6 +30,8 @@ def project_rows(P: np.ndarray, fixed: np.ndarray | None = None) -> np.ndarray:
 def _project(rows: np.ndarray, mass: np.ndarray) -> np.ndarray:
     """Each row onto {p >= 0, sum p = its mass}."""
     n = rows.shape[1]
+    # A row may be moved along (1, .., 1); from its maximum the mass is not lost beside numbers of 1e17.
+    rows = rows - rows.max(1, keepdims=True)
     descending = -np.sort(-rows, axis=1)
     thresholds = (np.cumsum(descending, 1) - mass[:, None]) / np.arange(1, n + 1)
     support = np.maximum((descending > thresholds).sum(1, keepdims=True), 1)

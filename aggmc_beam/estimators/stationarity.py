@@ -6,17 +6,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from aggmc_beam.estimators.latent import Latent
+from aggmc_beam.estimators.latent import Latent, Trajectory
 from aggmc_beam.estimators.shrinkage import positive_shares
 from aggmc_beam.estimators.spectrum import deviation
 from aggmc_beam.estimators.stepwise import StepSums
 from aggmc_beam.sums.moments import CoMoment, Moments
-from aggmc_beam.sums.steps import RECORDS, SHIFT, Profile
+from aggmc_beam.sums.profile import RECORDS, SHIFT, Profile
 
 LEVEL = 0.01
 #: Stretches of time whose means are compared when realizations are too few to compare.
 BLOCKS = 8
 FEW_GROUPS = 5
+#: First steps whose mean is compared with that of all.
+STARTS = (1, 3, 8)
 
 
 @dataclass(frozen=True)
@@ -91,8 +93,23 @@ def _between_blocks(x: Latent, P: np.ndarray, bias: float) -> DriftAlarm:
     means = np.stack([np.bincount(at, path.weight * p) for p in path.shares.T], 1) / weight[:, None]
     error = np.sqrt(variance * (1 / weight - 1 / weight.sum())[:, None])
     z = np.abs(means - x.mu) / np.maximum(error, 1e-12)
+    z = np.concatenate([z, _starts(x, path, variance)])
     limit = float(special.ndtri(1 - LEVEL / 2 / z.size))
     return DriftAlarm(float(z.max()), limit, z.size, "between blocks of time", bias)
+
+
+def _starts(x: Latent, path: Trajectory, variance: np.ndarray) -> np.ndarray:
+    """[m, S]: how far the means of the first steps are from the mean of all, in standard errors.
+
+    Those of n steps have at most the variance of one, and of n that remember nothing beyond `variance`.
+    """
+    found = [np.zeros((0, len(variance)))]
+    for n in (n for n in STARTS if 8 * n <= len(path.time)):
+        weight = float(path.weight[:n].sum())
+        first = path.weight[:n] @ path.shares[:n] / weight
+        error = np.sqrt(np.minimum(n * np.diag(x.c0), variance) / weight)
+        found.append(np.abs(first - x.mu)[None] / np.maximum(error, 1e-12))
+    return np.concatenate(found)
 
 
 def long_run_variance(x: Latent, P: np.ndarray, mu: np.ndarray) -> np.ndarray:
@@ -128,7 +145,8 @@ def detrend(moments: Moments, profile: Profile, degree: int) -> tuple[Moments, P
 class Trend:
     """How the mean counts move with time: a polynomial per state, and waves of a period.
 
-    `coefficients` [columns, S] are about `overall` [S]; `middle` and `half` bound the time.
+    `coefficients` [columns, S] are about `overall` [S]; `middle` and `half` bound the time. Of steps before
+    `settled` nothing is used: each has a mean of its own.
     """
 
     degree: int
@@ -138,25 +156,33 @@ class Trend:
     half: float
     overall: np.ndarray
     coefficients: np.ndarray
+    settled: float = -np.inf
 
     @classmethod
-    def of(cls, profile: Profile, degree: int, period: int | None = None) -> Trend:
-        """Weighted least squares of the means of the steps, on Legendre polynomials and waves."""
+    def of(cls, profile: Profile, degree: int, period: int | None = None, skipped: int = 0) -> Trend:
+        """Weighted least squares of the means of the steps, on Legendre polynomials and waves; the first
+        `skipped` bins are left out."""
+        settled = float(profile.bins[skipped] * profile.width) if skipped else -np.inf
+        profile = _from(profile, settled)
         time, overall = _middle_of_bins(profile), profile.mean(RECORDS)
         middle, half = (time[0] + time[-1]) / 2, max((time[-1] - time[0]) / 2, 1.0)
         # Half as many waves as phases tell all phases apart.
         waves = 0 if period is None else min(period // (2 * profile.width), len(time) // 8)
-        empty = cls(degree, period, waves, middle, half, overall, np.zeros((0, 0)))
+        empty = cls(degree, period, waves, middle, half, overall, np.zeros((0, 0)), settled)
         root = np.sqrt(profile.weight[:, 0])[:, None]
         moved = root * (profile.records - overall)
         return replace(empty, coefficients=np.linalg.lstsq(root * empty._basis(time), moved, rcond=None)[0])
 
     @property
     def form(self) -> str:
+        if self.settled > -np.inf:
+            return "settled"
         return "detrended" if self.period is None else "periodic"
 
     @property
     def words(self) -> str:
+        if self.settled > -np.inf:
+            return f"one mean from step {self.settled:.0f} on"
         trend = f"a trend of degree {self.degree}" if self.degree else ""
         period = "" if self.period is None else f"the mean of each of {self.period} steps"
         return " and ".join(w for w in (period, trend) if w)
@@ -179,31 +205,51 @@ class Trend:
         profile holds what it leaves.
         """
         time = _middle_of_bins(profile)
+        early = profile.bins * profile.width < self.settled
 
         def about_trend(co: CoMoment, lag: int, right_lag: int) -> CoMoment:
             if co.pairs == 0:
                 return co
             left, right = (RECORDS, RECORDS) if lag == 0 else (2 * lag - 1, 2 * lag)
             right = left if right_lag == 0 else right
-            w = profile.weight[:, lag, None]
+            w, number = profile.weight[:, lag, None], profile.number[:, lag]
             L, R = profile.kind(left), profile.kind(right)
             moved = (w * (L - co.left)).T @ (R - co.right)
-            L, R = L - self.at(time), R - self.at(time + right_lag)
-            a, b = (w * L).sum(0) / co.weight, (w * R).sum(0) / co.weight
-            product = co.product - moved + (w * L).T @ R - co.weight * np.outer(a, b)
-            return CoMoment(co.pairs, co.weight, self.overall + a, self.overall + b, product)
+            # A step's own mean takes one of its records with it.
+            taken = early & (number > 0)
+            pairs = co.pairs - int(taken.sum())
+            weight = co.weight - float((w[taken, 0] / number[taken]).sum())
+            if pairs <= 0:
+                return CoMoment.zero(len(co.left))
+            L, R, kept = L - self.at(time), R - self.at(time + right_lag), np.where(early[:, None], 0.0, w)
+            a, b = (kept * L).sum(0) / weight, (kept * R).sum(0) / weight
+            product = co.product - moved + (kept * L).T @ R - weight * np.outer(a, b)
+            return CoMoment(pairs, weight, self.overall + a, self.overall + b, product)
 
         shifts = SHIFT  # RECORDS, LEFT1, ...
         kinds = (profile.kind(kind) - self.at(time + by) + self.overall for kind, by in enumerate(shifts))
+        lag0 = about_trend(moments.lag0, 0, 0)
         flat = replace(
             moments,
-            lag0=about_trend(moments.lag0, 0, 0),
+            lag0=lag0,
+            inverse_weight=moments.inverse_weight * lag0.pairs / max(moments.records, 1),
             lag1=about_trend(moments.lag1, 1, 1),
             lag2=about_trend(moments.lag2, 2, 2),
             ends=about_trend(moments.ends, 1, 0),
         )
         means = np.stack(list(kinds), 1)
-        return flat, Profile.of(profile.width, profile.bins, profile.number, profile.weight, means)
+        found = Profile(profile.width, profile.bins, profile.number, profile.weight, means)
+        return flat, _from(found, self.settled)
+
+
+def _from(profile: Profile, step: float) -> Profile:
+    """The bins that begin at a step or later."""
+    kept = profile.bins * profile.width >= step
+    if kept.all():
+        return profile
+    return Profile(
+        profile.width, profile.bins[kept], profile.number[kept], profile.weight[kept], profile.means[kept]
+    )
 
 
 def _middle_of_bins(profile: Profile) -> np.ndarray:

@@ -14,7 +14,7 @@ import numpy as np
 from aggmc_beam.estimators.moment_methods import divide_rows
 from aggmc_beam.noise import Noise
 from aggmc_beam.sums.moments import Moments
-from aggmc_beam.sums.steps import LEFT1, LEFT2, RIGHT1, RIGHT2, Profile, add_profiles
+from aggmc_beam.sums.profile import LEFT1, LEFT2, RIGHT1, RIGHT2, Profile, add_profiles
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
@@ -51,7 +50,7 @@ class _Held:
                 _aside(self.limit.restore_original_limits)
 
     def _set(self) -> None:
-        self.limit = _libraries("scipy.linalg" in sys.modules).limit(limits=1, user_api="blas")
+        self.limit = _libraries().limit(limits=1, user_api="blas")
 
 
 def _aside(change: Callable[[], None]) -> None:
@@ -66,9 +65,11 @@ _held = _Held()
 
 
 @cache
-def _libraries(with_scipy: bool) -> Any:
-    """The libraries that are loaded now; scipy brings a BLAS of its own."""
-    import numpy.linalg  # noqa: F401 - so that its BLAS is among them
+def _libraries() -> Any:
+    """The libraries that there are. scipy brings a BLAS of its own, which is loaded when it is first asked for
+    and then has as many threads as it likes, so it is asked for here."""
+    import numpy.linalg  # noqa: F401
+    import scipy.linalg  # noqa: F401
     from threadpoolctl import ThreadpoolController  # takes a moment to import
 
     return ThreadpoolController()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -19,11 +19,18 @@ from aggmc_beam.estimators.auto import (
     stationary_choice,
 )
 from aggmc_beam.estimators.conditional import FEW_GROUPS, PairSums, Step
-from aggmc_beam.estimators.curvature import gmm_error
+from aggmc_beam.estimators.curvature import CURVATURE_STATES, gmm_error
 from aggmc_beam.estimators.dispersion import dispersion, in_units, steps_in_units
 from aggmc_beam.estimators.drift import drift_fit
 from aggmc_beam.estimators.fast import fast
-from aggmc_beam.estimators.ground import INDEPENDENT, Ground, conditional, dispersed, independent, untested
+from aggmc_beam.estimators.ground import (
+    INDEPENDENT,
+    Ground,
+    conditional,
+    dispersed,
+    independent,
+    untested,
+)
 from aggmc_beam.estimators.inference import jackknife, leave_each_out, leave_one_out
 from aggmc_beam.estimators.latent import Latent
 from aggmc_beam.estimators.periods import Period, find_period
@@ -31,9 +38,9 @@ from aggmc_beam.estimators.registry import SMOOTH, apply
 from aggmc_beam.estimators.stationarity import Trend, drift_alarm
 from aggmc_beam.estimators.stepwise import StepSums, one_step, step_sums
 from aggmc_beam.fit.intervals import Parts, Sources, Uncertainty, disagreeing, uncertainty
-from aggmc_beam.fit.scores import held_out, scores_of
+from aggmc_beam.fit.scores import held_out, predicts_as_well, scores_of
 from aggmc_beam.sums.moments import Moments, add_moments
-from aggmc_beam.sums.steps import LEFT1, Profile, add_profiles
+from aggmc_beam.sums.profile import LEFT1, Profile, add_profiles
 
 if TYPE_CHECKING:
     from aggmc_beam.fit.fit import Fit
@@ -41,14 +48,14 @@ if TYPE_CHECKING:
 #: Trends that are tried, as degrees of polynomials in time. A line leaves curvature behind, which a
 #: sticky chain explains as well; higher degrees cost next to nothing.
 DEGREES = (3, 5, 8)
+#: First steps that are left out where the rest has settled.
+SETTLING = (4, 8, 16, 32, 64, 128)
 #: Groups from which some are left out for scores.
 FOLDS = 5
 #: Parts of which each is left out of an estimate that is made anew.
 REFITS = 3
 #: Dispersion of a few series from which they must predict better than identity to tell anything.
 SHOCKED = 3.0
-#: Up to this many states the sampling error of gmm is that of its own curvature, whose cost is that of S^6.
-CURVATURE_STATES = 25
 #: Up to this many states the conditional mean is looked at, whose cost is that of S^4.
 STEP_STATES = 150
 #: Estimators that are fitted anew for few groups only.
@@ -224,16 +231,27 @@ class CellFit:
         return find_period(path, profile.width)
 
     def _flat(self, period: int | None) -> tuple[View, Trend]:
-        """With a period and a polynomial per state taken out, of the least degree that leaves no drift."""
+        """What is left if the first steps, or else a period and a polynomial per state are taken out: as much
+        as leaves no drift."""
         assert self.profile is not None
-        for degree in DEGREES if period is None else (0, *DEGREES):
-            trend = Trend.of(self.profile, degree, period)
-            moments, profile = trend.taken_out(self.total, self.profile)
+        for trend in self._trends(self.profile, period):
+            parts = {r: trend.taken_out(m, self.profiles[r]) for r, m in self.parts.items()}
+            moments = add_moments(self.fit.S, [m for m, _ in parts.values()])
+            profile = add_profiles([p for _, p in parts.values()], self.fit.S)
             x = self.fit.latent(moments, partial(_itself, profile)).restricted(self.seen.anywhere)
             left = drift_alarm(x, fast(x, self.rules), profile, None)
             if left is None or not left.raised:
                 break
-        return self._view(self._without(trend), x, trend.form), trend
+        return self._view([m for m, _ in parts.values()], x, trend.form), trend
+
+    @staticmethod
+    def _trends(profile: Profile, period: int | None) -> Iterator[Trend]:
+        if period is None and profile.width == 1:
+            for skipped in SETTLING:
+                if 4 * skipped <= len(profile.bins):
+                    yield Trend.of(profile, 0, None, skipped)
+        for degree in DEGREES if period is None else (0, *DEGREES):
+            yield Trend.of(profile, degree, period)
 
     def _without(self, trend: Trend) -> list[Moments]:
         """The replicates about a trend."""
@@ -255,7 +273,7 @@ class CellFit:
         if whole is None:
             return None
         within = None
-        if point.trend is not None:
+        if point.trend is not None and point.trend.form != "settled":
             parts = [self.fit.latent(m) for m in self._without(point.trend) if m.pairs > 0]
             within = PairSums.of(parts, self.x, keep)
         elif point.choice is not None and point.choice.form == "steps" and point.sums is not None:
@@ -263,7 +281,17 @@ class CellFit:
         means = None if within is None else whole.without(within)
         if means is None or not means.moves_beside(whole):
             within, means = None, None
+        elif self._comes_back(point) and within is not None:
+            whole, within, means = within, None, None
         return Sources(whole, within, means, self._starts(), self._middles())
+
+    @staticmethod
+    def _comes_back(point: Point) -> bool:
+        """Whether the means say nothing of the mean matrix: a series whose means come back for good has a matrix
+        that does so, unless the movement about them is not that of individuals, so that neither can be trusted."""
+        if point.trend is None or point.trend.period is None:
+            return False
+        return point.ground is not None and point.ground.name == INDEPENDENT
 
     def _starts(self) -> np.ndarray | None:
         """[G, S]: mean shares at the first step of each group, if groups are made of whole realizations."""
@@ -335,7 +363,7 @@ class CellFit:
         if view is None or view.dispersion is None or view.dispersion.factor < SHOCKED:
             return False
         several = sums is not None and sums.pairs >= FEW_REALIZATIONS * sums.steps
-        return not several and "worse" in scores
+        return not several and predicts_as_well(scores)
 
     def jackknifed(self, name: str) -> np.ndarray:
         """The jackknife of an estimator without constraints."""
@@ -402,7 +430,7 @@ class CellFit:
         )
         if "worse" in found_scores and not self.fit.chain.centred:
             # That would be said aloud, so it is made sure by estimates that are made anew.
-            return found_scores | self._refitted(step)
+            return {name: v for name, v in found_scores.items() if name != "worse"} | self._refitted(step)
         return found_scores
 
     def _refitted(self, step: Step) -> dict[str, Any]:

@@ -24,6 +24,8 @@ LEVEL = 0.003
 FEW_GROUPS = 5
 #: Differences that are too small to matter: of mean totals, of their variance, of their autocorrelation.
 SMALL_MEAN, SMALL_VARIANCE, SMALL_MEMORY = 0.005, 0.05, 0.03
+#: Rounded percentages add up to 100 but for less than this.
+PERCENT = 0.5
 #: Totals that vary by less than this part are constant up to rounding.
 ROUNDING = 1e-9
 
@@ -44,7 +46,7 @@ class Check:
 
 def check_totals(whole: Latent, parts: Sequence[Latent], resolved: Resolved) -> Iterator[Check]:
     """The checks that these sums allow."""
-    yield from _plain(whole, resolved)
+    yield from _plain(whole)
     parts = [x for x in parts if x.pairs > 0]
     if len(parts) < FEW_GROUPS:
         return
@@ -64,14 +66,14 @@ def resolved_size(x: Latent) -> float:
     return x.individuals / x.records
 
 
-def _plain(x: Latent, resolved: Resolved) -> Iterator[Check]:
-    N = resolved.population
-    if N < 2:
-        text = f"the counts of a step add up to {N:.4g}: these look like shares, but counts are needed"
-        yield Check("shares", N, np.nan, np.inf, 0.0, False, text)
-    elif abs(N - 100) < 1e-6 and x.has_fractions:
+def _plain(x: Latent) -> Iterator[Check]:
+    total, spread = x.observed_total
+    if total < 2:
+        text = f"the counts of a step add up to {total:.4g}: these look like shares, but counts are needed"
+        yield Check("shares", total, np.nan, np.inf, 0.0, False, text)
+    elif abs(total - 100) < PERCENT and spread < PERCENT and x.has_fractions:
         text = "the counts of a step add up to 100 and are no whole numbers: these look like percentages"
-        yield Check("percentages", N, np.nan, np.inf, 0.0, False, text)
+        yield Check("percentages", total, np.nan, np.inf, 0.0, False, text)
 
 
 def _t(values: np.ndarray, share: np.ndarray) -> float:

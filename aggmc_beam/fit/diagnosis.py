@@ -12,7 +12,7 @@ import numpy as np
 from aggmc_beam.chain import Cycle
 from aggmc_beam.config.special import chain_to_plain
 from aggmc_beam.errors import InputError
-from aggmc_beam.estimation import array_sums
+from aggmc_beam.estimation import sums_of
 from aggmc_beam.estimators.dispersion import step_dispersion
 from aggmc_beam.estimators.fast import fast
 from aggmc_beam.estimators.inference import student_quantile
@@ -21,13 +21,9 @@ from aggmc_beam.estimators.stationarity import drift_alarm
 from aggmc_beam.fit.cell import CellFit
 from aggmc_beam.fit.checks import Check, check_totals
 from aggmc_beam.fit.fit import OPEN, Fit, Settings
-from aggmc_beam.fit.groups import group_sums
 from aggmc_beam.fit.intervals import Uncertainty
-from aggmc_beam.fit.observations import check_counts, check_populations, check_states
 from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.result import _plain
-from aggmc_beam.sums.run_file import load
-from aggmc_beam.sums.state import AggregationState
 from aggmc_beam.sums.sums import Sums
 from aggmc_beam.text import escape_controls
 
@@ -118,10 +114,12 @@ def diagnose(
     precision: float = PRECISION,
     replicates: int | None = None,
     open_population: bool = False,
+    **table: Any,
 ) -> Diagnosis:
     """What these counts can tell of moves, and which settings suit them.
 
-    Data, noise and population are as in `am.estimate`. `precision`: the half width of intervals that is
+    Data, noise and population are as in `am.estimate`, and so are the options that name the columns of a table
+    or of files. `precision`: the half width of intervals that is
     wanted, for what it takes to reach it.
 
     >>> import aggmc_beam as am
@@ -136,17 +134,7 @@ def diagnose(
     if not 0 < precision < 1:
         raise InputError(f"precision must lie between 0 and 1, such as 0.05; got {precision!r}")
     settings = Settings(Exact() if noise is None else noise, population, open_population=open_population)
-    data = load(data) if isinstance(data, str) or hasattr(data, "__fspath__") else data
-    if isinstance(data, AggregationState):
-        sums, settings = group_sums(data, 0, settings)
-    elif isinstance(data, Sums):
-        if not isinstance(population, str):
-            settings = replace(settings, population=float(check_populations(population, 1)[0]))
-        sums, settings = data, replace(settings, states=check_states(states, data.states))
-    else:
-        counts = check_counts(data)
-        settings = replace(settings, states=check_states(states, counts.shape[2]))
-        sums, settings = array_sums(counts, population, settings, replicates)
+    sums, settings = sums_of(data, settings, replicates, {"states": states, **table})
     return diagnose_sums(sums, settings, precision)
 
 

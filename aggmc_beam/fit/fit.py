@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,22 +18,22 @@ from aggmc_beam.estimators.registry import SMOOTH, check_estimator
 from aggmc_beam.estimators.simplex import project_rows
 from aggmc_beam.fit.blas import blas_for
 from aggmc_beam.fit.cell import CellFit, Point, Seen
-from aggmc_beam.fit.checks import check_totals
+from aggmc_beam.fit.checks import Check, check_totals
 from aggmc_beam.fit.intervals import Parts, Uncertainty
 from aggmc_beam.fit.resolve import resolve
+from aggmc_beam.fit.scores import doubt
 from aggmc_beam.noise import Exact, Noise
+from aggmc_beam.progress import ProgressHook, no_progress
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.simulation import stationary_distribution
 from aggmc_beam.sums.moments import Moments, add_moments
-from aggmc_beam.sums.steps import Profile
+from aggmc_beam.sums.profile import Profile
 from aggmc_beam.sums.sums import Sums
 
 #: A state whose mean share is below this many standard errors is rare: its row is a guess.
 RARE = 4.0
 #: A row with an interval that reaches so far to each side is not determined.
 OPEN = 0.5
-#: Standard errors by which identity or naive must predict better than an estimate to be told.
-WORSE = 0.25
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,16 @@ class Settings:
         object.__setattr__(self, "chain", as_chain(self.chain))
 
 
-def estimate_sums(sums: Sums, settings: Settings) -> Estimate | Estimates:
+def estimate_sums(
+    sums: Sums, settings: Settings, progress: ProgressHook = no_progress
+) -> Estimate | Estimates:
     """The estimate, or one per cell, from sums whose cells are those of `settings.chain`.
 
     What overflows, or cannot be divided, becomes a NaN row with a flag, not a warning.
     """
     try:
         with np.errstate(all="ignore"), blas_for(sums.states):
-            return _estimate(sums, settings)
+            return _estimate(sums, settings, progress)
     except InputError:
         raise
     except (ValueError, OverflowError) as error:  # of solvers that met what is not finite
@@ -88,16 +90,18 @@ NO_PAIRS = (
 )
 
 
-def _estimate(sums: Sums, settings: Settings) -> Estimate | Estimates:
+def _estimate(sums: Sums, settings: Settings, progress: ProgressHook) -> Estimate | Estimates:
     if sums.total.pairs == 0:
         raise InputError(NO_PAIRS)
     fit = Fit(sums, settings)
     chain = fit.chain
     groups = chain.groups(sums.cells)
+    progress("estimating", 0, len(groups))
     if chain.name == "stationary":
         return fit.cell(groups[0][1], None)
     items, skipped = [], {}
-    for cell, members in groups:
+    for done, (cell, members) in enumerate(groups):
+        progress("estimating", done, len(groups))
         try:
             items.append(fit.cell(members, cell, errors=not isinstance(chain, Parametric)))
         except InputError as error:
@@ -276,7 +280,7 @@ class Fit:
         window = None
         if isinstance(self.chain, Window) and cell is not None:
             window = {"start": cell, "end": cell + self.chain.size}
-        ground = point.ground
+        ground, checks, period = point.ground, self._checks(data), getattr(self.chain, "period", None)
         estimate = Estimate(
             states=self.names,
             transition_matrix=P,
@@ -295,6 +299,7 @@ class Fit:
             diagnostics={
                 "rows": self._row_flags(data, P, share_error, found),
                 **({} if ground is None else {"ground": ground.note()}),
+                **({} if period is None else {"cycle": {"period": period}}),
                 "interval": {
                     "of": point.of,
                     "groups": groups,
@@ -302,6 +307,7 @@ class Fit:
                     "tests": dict(found.tests),
                     "unknown": int((~np.isfinite(parts.error))[~np.isnan(P)].sum()),
                 },
+                "checks": [asdict(check) for check in checks],
                 "population": resolved.note,
                 "outside": int(((P < 0) | (P > 1)).sum()),
                 "condition": _condition(x.gram),
@@ -310,14 +316,24 @@ class Fit:
             cell=cell,
             window=window,
         )
-        return replace(estimate, warnings=tuple(self._warnings(estimate, data, found)))
+        return replace(estimate, warnings=tuple(self._warnings(estimate, data, checks)))
 
-    def _warnings(self, estimate: Estimate, data: CellFit, found: Uncertainty) -> Iterator[str]:
+    def _checks(self, data: CellFit) -> list[Check]:
+        """Those of totals, of which cells of a chain have only the plain ones."""
+        if self.settings.open_population:
+            return []
+        latents = data.latents if data.total is self.sums.total else []
+        return list(check_totals(data.x, latents, self.resolved))
+
+    def _warnings(self, estimate: Estimate, data: CellFit, checks: Sequence[Check]) -> Iterator[str]:
         """What a user must read before the estimate."""
         notes = estimate.diagnostics
-        if not self.settings.open_population:
-            latents = data.latents if data.total is self.sums.total else []
-            yield from (c.sentence for c in check_totals(data.x, latents, self.resolved) if not c.passed)
+        if estimate.counts["overlaps"]:
+            yield (
+                f"{estimate.counts['overlaps']:,} records were in several of the sums that were merged, and count "
+                "twice here"
+            )
+        yield from (check.sentence for check in checks if not check.passed)
         open_rows = [row for row in notes["rows"] if row["flag"] == "not-determined"]
         for contradicted, words in (
             (True, "cannot be told from these counts, which contradict themselves there"),
@@ -327,12 +343,14 @@ class Fit:
             if states:
                 yield f"moves from {_listed(states)} {words}; see the notes"
         scores = notes.get("scores", {})
-        if scores.get("worse", 0.0) > WORSE:
-            better = min(("identity", "naive"), key=lambda name: float(scores[name]))
+        P, error, mu = estimate.transition_matrix, estimate.standard_error, np.maximum(data.x.mu, 0.0)
+        better = doubt(scores, P, error, estimate.baselines, mu)
+        if better is not None:
             words = {"identity": "nobody moves", "naive": "all are like the mean"}[better]
+            how = "better than" if scores["estimate"] > scores[better] else "about as well as"
             yield (
-                f'on data left out, "{words}" predicts the next step better than this estimate, with an error '
-                f"of {scores[better]:.3g} against {scores['estimate']:.3g}"
+                f'on data left out, "{words}" predicts the next step {how} this estimate, with an error '
+                f"of {scores[better]:.4g} against {scores['estimate']:.4g}"
             )
         period = notes.get("period")
         if period is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +14,7 @@ from aggmc_beam.errors import InputError
 from aggmc_beam.fit.fit import Settings, estimate_sums
 from aggmc_beam.fit.resolve import Mapped
 from aggmc_beam.noise import Exact
+from aggmc_beam.progress import ProgressHook, no_progress
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.sums.records import Group
 from aggmc_beam.sums.state import AggregationState
@@ -30,19 +31,24 @@ def estimate_only_group(state: AggregationState, settings: Settings) -> Estimate
 
 
 def estimate_groups(
-    state: AggregationState, settings: Settings
+    state: AggregationState, settings: Settings, progress: ProgressHook = no_progress
 ) -> Iterator[tuple[Group, Estimate | Estimates | InputError]]:
-    """The estimate of each group, or why there is none."""
+    """The estimate of each group, or why there is none. Progress counts groups, or the cells of a single one."""
+    several = len(state.groups) > 1
     for group, name in enumerate(state.groups):
+        if several:
+            progress("estimating", group, len(state.groups))
         try:
-            yield name, estimate_group(state, group, settings)
+            yield name, estimate_group(state, group, settings, no_progress if several else progress)
         except InputError as error:
             yield name, error
 
 
-def estimate_group(state: AggregationState, group: int, settings: Settings) -> Estimate | Estimates:
+def estimate_group(
+    state: AggregationState, group: int, settings: Settings, progress: ProgressHook = no_progress
+) -> Estimate | Estimates:
     """The estimate of a group, given by number."""
-    return estimate_sums(*group_sums(state, group, settings))
+    return estimate_sums(*group_sums(state, group, settings), progress)
 
 
 def group_sums(state: AggregationState, group: int, settings: Settings) -> tuple[Sums, Settings]:
@@ -81,12 +87,12 @@ def _as_shares_of(sums: Sums, N: np.ndarray, of_shares: bool) -> tuple[Sums, boo
 
 
 def estimate_state(
-    state: AggregationState, settings: Settings
+    state: AggregationState, settings: Settings, progress: ProgressHook = no_progress
 ) -> tuple[dict[Group, Estimate | Estimates], dict[str, str]]:
     """Estimates by group, and the groups that have too little data, with the reason."""
     results: dict[Group, Estimate | Estimates] = {}
     skipped: dict[str, str] = {}
-    for name, found in estimate_groups(state, settings):
+    for name, found in estimate_groups(state, settings, progress):
         if isinstance(found, InputError):
             if len(state.groups) == 1:
                 raise found
@@ -105,6 +111,14 @@ def listed(results: Mapping[Group, Estimate | Estimates]) -> list[Estimate]:
     for result in results.values():
         found += [result] if isinstance(result, Estimate) else list(result)
     return found
+
+
+def by_group(estimates: Iterable[Estimate]) -> dict[Group, Estimate | Estimates]:
+    """What `listed` took apart; the pooled matrix of cells was not kept."""
+    found: dict[Group, list[Estimate]] = {}
+    for estimate in estimates:
+        found.setdefault(tuple(map(str, (estimate.group or {}).values())), []).append(estimate)
+    return {g: e[0] if e[0].cell is None else Estimates(tuple(e)) for g, e in found.items()}
 
 
 def labelled(found: Estimate | Estimates, group: dict[str, str] | None, clock: Clock) -> Estimate | Estimates:

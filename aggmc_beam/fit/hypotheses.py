@@ -22,20 +22,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from aggmc_beam.errors import InputError
-from aggmc_beam.estimation import array_sums
+from aggmc_beam.estimation import sums_of
 from aggmc_beam.estimators.inference import jackknife, leave_one_out
 from aggmc_beam.estimators.latent import Latent, Trajectory, latent
 from aggmc_beam.estimators.moment_methods import corrected_cls, mom
 from aggmc_beam.estimators.spread import Spread, box_test, hotelling_test, jackknife_spread
 from aggmc_beam.fit.fit import RARE, Settings
-from aggmc_beam.fit.groups import group_sums
-from aggmc_beam.fit.observations import check_counts, check_populations
 from aggmc_beam.fit.resolve import Resolved, resolve
 from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.sums.moments import Moments
-from aggmc_beam.sums.run_file import load
-from aggmc_beam.sums.state import AggregationState
-from aggmc_beam.sums.steps import Profile
+from aggmc_beam.sums.profile import Profile
 from aggmc_beam.sums.sums import Sums
 
 #: Fewer groups than this tell too little of a covariance.
@@ -83,12 +79,14 @@ def zero_order(
     *,
     against: str = "any",
     replicates: int | None = None,
+    **table: Any,
 ) -> TestResult:
     """Is there no memory: is every row of P equal to the mean shares?
 
     Tests that the lag-1 covariance of shares is zero, in all (S - 1)^2 directions or, with
     `against="staying"`, in the one in which individuals stay where they are (or avoid it), which
-    finds a weaker tendency to stay. Settings are those of `am.estimate`.
+    finds a weaker tendency to stay. Data and settings are those of `am.estimate`: `table` are the options
+    that name the columns of a table or file, and `states`.
 
     Assumes noise that is independent between steps and mean shares that do not change; shares that
     drift look like memory, so test `stationarity` first. Groups of the jackknife are realizations, or
@@ -100,7 +98,7 @@ def zero_order(
     >>> print(zero_order(y, am.Binomial(0.5), population=100))
     F(4.0, 194.6) = 0.479, p = 0.75
     """
-    source = _Source.of(data, noise, population, replicates)
+    source = _Source.of(data, noise, population, replicates, table)
     whole = source.latent(source.total)
     W = whitener(whole.mu, whole.c0)
 
@@ -122,6 +120,7 @@ def equality(
     estimator: str = "mom",
     against: str = "any",
     replicates: int | None = None,
+    **table: Any,
 ) -> TestResult:
     """Do two sources, or two periods of one, have the same transition matrix?
 
@@ -147,7 +146,7 @@ def equality(
     if estimator not in ESTIMATORS:
         raise InputError(f"estimator must be one of {', '.join(ESTIMATORS)}; got {estimator!r}")
     pairs = zip((a, b), _pair(noise), _pair(population), strict=True)
-    sources = [_Source.of(data, model, N, replicates) for data, model, N in pairs]
+    sources = [_Source.of(data, model, N, replicates, table) for data, model, N in pairs]
     if sources[0].sums.states != sources[1].sums.states:
         raise InputError(
             f"the two sources have {sources[0].sums.states} and {sources[1].sums.states} states; "
@@ -162,6 +161,7 @@ def stationarity(
     population: Any = "estimate",
     *,
     replicates: int | None = None,
+    **table: Any,
 ) -> TestResult:
     """Do the mean shares stay the same over time?
 
@@ -184,7 +184,7 @@ def stationarity(
     >>> {name: round(p, 3) for name, p in stationarity(y).contrasts.items()}
     {'first step': 0.0, 'first tenth': 0.002, 'trend': 0.429, 'bend': 0.097}
     """
-    source = _Source.of(data, noise, population, replicates)
+    source = _Source.of(data, noise, population, replicates, table)
     if not source.sums.profiles:
         raise InputError("there are no means by step in these sums; give counts")
     whole = source.latent(source.total)
@@ -253,21 +253,20 @@ class _Source:
     resolved: Resolved
 
     @classmethod
-    def of(cls, data: Any, noise: Noise | None, population: Any, replicates: int | None) -> _Source:
+    def of(
+        cls,
+        data: Any,
+        noise: Noise | None,
+        population: Any,
+        replicates: int | None,
+        table: Mapping[str, Any],
+    ) -> _Source:
         noise = Exact() if noise is None else noise
         if not isinstance(noise, Noise):
             raise InputError(f"noise must be a noise model such as Binomial(0.5); got {noise!r}")
-        data = load(data) if hasattr(data, "__fspath__") or isinstance(data, str) else data
-        if isinstance(data, AggregationState):
-            data, settings = group_sums(data, 0, Settings(noise, population))
-            return cls._checked(
-                data, resolve(settings.noise, settings.population, settings.weighted, data.total)
-            )
-        if isinstance(data, Sums):
-            N = population if isinstance(population, str) else float(check_populations(population, 1)[0])
-            return cls._checked(data, resolve(noise, N, False, data.total))
-        sums, settings = array_sums(check_counts(data), population, Settings(noise), replicates)
-        return cls._checked(sums, resolve(settings.noise, settings.population, settings.weighted, sums.total))
+        settings = Settings(noise, population)
+        sums, known = sums_of(data, settings, replicates, dict(table))
+        return cls._checked(sums, resolve(known.noise, known.population, known.weighted, sums.total))
 
     @classmethod
     def _checked(cls, sums: Sums, resolved: Resolved) -> _Source:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,9 @@ from aggmc_beam.estimators.spread import scattered
 
 #: Parts that are predicted from the others in turn.
 FOLDS = 10
+#: A baseline predicts as well if it is the better one with a chance of 40%, in standard errors; from so many that it
+#: is better by the scores alone nothing else is asked, and as many as it is worse by nothing is said.
+HARDLY, SURELY, WORSE = -0.25, 2.0, -1.0
 #: Differences of errors below this share of them mean nothing: an estimate next to the identity is not worse than it.
 ROUNDING = 1e-6
 
@@ -37,7 +40,7 @@ def held_out(step: Step, P: np.ndarray, freedom: float = 1.0) -> dict[str, Any]:
 
 def scores_of(sums: PairSums, without: Callable[[np.ndarray], np.ndarray], number: int) -> dict[str, Any]:
     """Errors on each fold of the groups, marked in a mask [G], by the estimate without it; the same of identity
-    and naive. `worse`: by how many standard errors one of these is better, if it is."""
+    and naive. `error`: of how much better the best of these is; `worse`: that in standard errors, if it is."""
     S, pairs = sums.states, sums.pairs.sum()
     folds = np.arange(sums.groups) % min(number, sums.groups)
     losses = np.zeros((sums.groups, 3))
@@ -53,9 +56,44 @@ def scores_of(sums: PairSums, without: Callable[[np.ndarray], np.ndarray], numbe
     found: dict[str, Any] = dict(zip(("estimate", "identity", "naive"), map(float, total), strict=True))
     gap = losses[:, 0] - losses[:, 1 + int(total[1:].argmin())]
     error = float(np.sqrt((scattered(gap, sums.share) ** 2).sum()))
+    found["error"] = error
     if gap.sum() > ROUNDING * np.abs(total).max():
         found["worse"] = float(gap.sum()) / max(error, 1e-300)
     return found
+
+
+def predicts_as_well(scores: Mapping[str, Any]) -> bool:
+    """Whether identity or naive does, by the scores alone."""
+    if "error" not in scores:
+        return False
+    gap = float(scores["estimate"]) - min(float(scores["identity"]), float(scores["naive"]))
+    return gap > HARDLY * float(scores["error"])
+
+
+def doubt(
+    scores: Mapping[str, Any],
+    P: np.ndarray,
+    error: np.ndarray,
+    baselines: Mapping[str, np.ndarray],
+    mu: np.ndarray,
+) -> str | None:
+    """The name of a baseline that predicts as well as P or better, if the scores say so and P does not deny it.
+
+    Scores of few data with much noise are rough. What they say of the gap is weighed with what P and its
+    standard `error` [S, S] say: with shares mu the baseline misses by d^2 - v and P by v, where d is how far they
+    are apart and v the variance of P.
+    """
+    if "error" not in scores:
+        return None
+    name = min(("identity", "naive"), key=lambda n: float(scores[n]))
+    gap, spread = float(scores["estimate"]) - float(scores[name]), max(float(scores["error"]), 1e-300)
+    weight, apart, v = mu[:, None], np.nan_to_num(P - baselines[name]), np.nan_to_num(error) ** 2
+    gain = float((weight * (apart**2 - 2 * v)).sum())
+    noise = max(float((weight**2 * (4 * apart**2 * v + 2 * v**2)).sum()), 1e-300)
+    precision = 1 / spread**2 + 1 / noise
+    both = (gap / spread**2 - gain / noise) / np.sqrt(precision)
+    as_well = both > HARDLY and gap > WORSE * spread
+    return name if as_well or gap > SURELY * spread else None
 
 
 def prediction_loss(gram: np.ndarray, cross: np.ndarray, P: np.ndarray) -> np.ndarray:

@@ -79,6 +79,8 @@ class BlockReader:
         self.counts = RowCounts()
         self.repeated: dict[Group, int] = {}
         """How often rows of a group came again within a record of a long table."""
+        self.on_read: Callable[[int], None] | None = None
+        """Is told how many rows have been read."""
         self._tidier = Tidier(schema)
 
     def blocks(self, size: int | None = None, part: tuple[int, int] = (0, 1)) -> Iterator[Block]:
@@ -125,6 +127,8 @@ class BlockReader:
         for number, read in in_order(self._read, tasks()):
             if index == 0:
                 singly += self._count(number, read)
+                if self.on_read is not None:
+                    self.on_read(self.counts.read)
             tidy = read.tidy
             if parts > 1:
                 tidy = tidy.part(np.flatnonzero(_spread(tidy.names[-1], parts) == index))

@@ -45,6 +45,7 @@ def describe(plan: Plan) -> list[str]:
         plan.state()
         lines.append(f"go on from {config.input.resume}")
     wanted = [name for name in ("moments", "report") if getattr(config.output, name)]
+    wanted += [f"tables in {format}" for format in config.output.tables]
     lines.append(f"write {', '.join(['estimates', *wanted])} to {config.output.directory}")
     return lines + _found(plan)
 

@@ -49,26 +49,29 @@ def open_text(path: str, encoding: str | None = None) -> Iterator[IO[bytes]]:
         raise InputError(f"{path} is not {encoding} text ({error}); set input.encoding") from None
 
 
+def unpacked(file: Any, first: bytes) -> Any:
+    """A file, or one that is open, whose first four bytes are these, unpacked; None if it is not packed."""
+    if first[:2] == b"\x1f\x8b":
+        return gzip.open(file, "rb")
+    if first[:3] == b"BZh":
+        return bz2.open(file, "rb")
+    if first == b"\x28\xb5\x2f\xfd":
+        import pyarrow as pa
+
+        return pa.input_stream(file, compression="zstd")
+    return None
+
+
 @contextmanager
 def _unpacked(path: str) -> Iterator[IO[bytes]]:
     with open(path, "rb") as stream:
-        head = stream.read(4)
-    if head == ZIP:
+        first = stream.read(4)
+    if first == ZIP:
         with zipfile.ZipFile(path) as archive, archive.open(_only_file(archive, path)) as inner:
             yield inner
         return
-    if head[:2] == b"\x1f\x8b":
-        opened: IO[bytes] = gzip.open(path, "rb")  # type: ignore[assignment]
-    elif head[:3] == b"BZh":
-        opened = bz2.open(path, "rb")
-    elif head == b"\x28\xb5\x2f\xfd":
-        import pyarrow as pa
-
-        opened = pa.input_stream(path, compression="zstd")
-    else:
-        opened = open(path, "rb")
-    with opened:
-        yield opened
+    with unpacked(path, first) or open(path, "rb") as stream:
+        yield stream
 
 
 def _only_file(archive: zipfile.ZipFile, path: str) -> str:

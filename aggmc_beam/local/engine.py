@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,13 @@ from aggmc_beam.fit.groups import estimate_state, listed
 from aggmc_beam.ledger import USUAL, Ledger, Unbalanced, check_rejected
 from aggmc_beam.local.blocks import Block, BlockReader, RowCounts
 from aggmc_beam.local.explain import Rejection, explain
+from aggmc_beam.local.follow_up import FollowUp
 from aggmc_beam.local.plan import Plan, size_of
 from aggmc_beam.local.reasons import Reasons, key_of
 from aggmc_beam.local.survey import Survey
 from aggmc_beam.local.unchanged import Stamp, check_unchanged, stamps
 from aggmc_beam.logs import LOGGER
+from aggmc_beam.progress import ProgressHook, no_progress
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.sums.records import Group, Records
 from aggmc_beam.sums.run_file import save_run
@@ -30,36 +33,37 @@ HELD_VALUES = 1 << 26
 #: Values of a block of larger input: enough for sums to be made at full speed.
 BLOCK_VALUES = 1 << 24
 
-Progress = Callable[[str, int, int | None], None]
 
-
-def no_progress(stage: str, done: int, total: int | None) -> None:
-    """Say nothing."""
+def no_tables(directory: Path) -> None:
+    """Write no table."""
 
 
 @dataclass(frozen=True)
 class Result:
     """What a run found: estimates of each group, in a list as they are written; the ledger of what was used
     and not used; why records were rejected; the state, from which estimates are made again and a later run
-    goes on."""
+    goes on. `follow_up` writes the tables of flows, forecasts and alarms that were asked for."""
 
     estimates: list[Estimate]
     results: dict[Group, Estimate | Estimates]
     ledger: dict[str, Any]
     rejections: Callable[[], Iterator[Rejection]]
     state: AggregationState
+    follow_up: Callable[[Path], None] = no_tables
+    resumed: Mapping[str, Stamp | None] = field(default_factory=dict)
+    """The saved moments that this run went on from, as they were then."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the state."""
         save_run(self.state, path)
 
 
-def run(config: Config, progress: Progress = no_progress) -> Result:
+def run(config: Config, progress: ProgressHook = no_progress) -> Result:
     """Run a config and hand back the result; nothing is written."""
     return run_plan(Plan.open(config), progress)
 
 
-def run_plan(plan: Plan, progress: Progress = no_progress) -> Result:
+def run_plan(plan: Plan, progress: ProgressHook = no_progress) -> Result:
     """Run a plan. An error while files are read tells if one of them has changed meanwhile."""
     files = stamps(source.name for source in plan.sources)
     try:
@@ -69,7 +73,8 @@ def run_plan(plan: Plan, progress: Progress = no_progress) -> Result:
         raise
 
 
-def _run(plan: Plan, progress: Progress, files: dict[str, Stamp | None]) -> Result:
+def _run(plan: Plan, progress: ProgressHook, files: dict[str, Stamp | None]) -> Result:
+    resumed = stamps(plan.resumed)
     state = plan.state()
     before = state.records
     summing = Summing(plan, state, progress)
@@ -85,7 +90,7 @@ def _run(plan: Plan, progress: Progress, files: dict[str, Stamp | None]) -> Resu
         raise InputError(nothing_used(counts.read, rejections()))
     summing.count_in_state()
     rows = summing.ledger(state.records - before)
-    results, skipped = estimate_state(state, plan.settings)
+    results, skipped = estimate_state(state, plan.settings, progress)
     total = state.sums.total
     ledger = {
         "files": len(plan.sources),
@@ -103,7 +108,10 @@ def _run(plan: Plan, progress: Progress, files: dict[str, Stamp | None]) -> Resu
         "incomplete": counts.incomplete,
         "skipped": skipped,
     }
-    return Result(listed(results), results, ledger, rejections, state)
+    follow_up = FollowUp(plan, results, passes)
+    if plan.config.output.flows:
+        ledger["without_flows"] = follow_up.skipped
+    return Result(listed(results), results, ledger, rejections, state, follow_up.write, resumed)
 
 
 @dataclass
@@ -112,7 +120,7 @@ class Summing:
 
     plan: Plan
     state: AggregationState
-    progress: Progress = no_progress
+    progress: ProgressHook = no_progress
     used: int = 0
     records: int = 0
     duplicate: int = 0
@@ -129,10 +137,13 @@ class Summing:
     def sum(self) -> int:
         """Add all records to the state; how often the input was gone through for that."""
         if size_of(self.plan) <= HELD_VALUES:
+            self.progress("reading", 0, None)
+            self.reader.on_read = lambda rows: self.progress("reading", rows, None)
             for block in self.reader.blocks():
                 self._check_rejected()
-                self.progress("summing", self.counts.read, self.counts.read)
+                self.progress("summing", 0, self.counts.read)
                 self._add(block)
+                self.progress("summing", self.counts.read, self.counts.read)
             return 1
         rows, passes = self._look()
         self._check_rejected(rows)

@@ -25,7 +25,7 @@ class Rejection:
     """A row that was not used, as it stands in its file, and why."""
 
     file: str
-    row: int
+    row: int | None  #: None where rows have no numbers
     reason: str
     record: Any
 

@@ -1,108 +1,28 @@
-"""What a run writes: everything is written aside first and then moved into place."""
+"""What a run writes."""
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import hashlib
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol
 
 from aggmc_beam.config import Config
 from aggmc_beam.config.model import KEPT
 from aggmc_beam.errors import InputError
 from aggmc_beam.local.reasons import Reasons
+from aggmc_beam.local.staging import RUN as RUN
+from aggmc_beam.local.staging import Staging, order
+from aggmc_beam.local.unchanged import check_resumed
+from aggmc_beam.progress import ProgressHook, no_progress
 from aggmc_beam.result import Estimate
 from aggmc_beam.sums.run_file import FILE_NAME
+from aggmc_beam.tables import table_files
 from aggmc_beam.text import redacted
 
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
-
-#: Names of staging directories, and errors of a medium that takes no more.
-PREFIX = ".aggmc-"
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-ESTIMATES, REJECTED, REPORT, RUN = "estimates.jsonl", "rejected.jsonl", "report.html", "run.json"
-
-
-class Staging:
-    """A hidden directory beside the output; its files are moved into place if all went well.
-
-    They are moved in the order of their names, so that `run.json` is the last one. After an error or an
-    interruption nothing is left of it, and old files are as they were. What a killed run left is removed.
-    """
-
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
-        self.directory = Path(directory)
-
-    def __enter__(self) -> Path:
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            _sweep(self.directory)
-            self.aside = Path(tempfile.mkdtemp(prefix=PREFIX, dir=self.directory))
-            self.lock = _lock(self.aside)
-        except OSError as error:
-            raise InputError(self._failed(error)) from error
-        return self.aside
-
-    def _failed(self, error: OSError) -> str:
-        return f"cannot write to {os.fspath(self.directory)!r}: {error.strerror}; what was there is unchanged"
-
-    def _check_places(self, written: Iterable[Path]) -> None:
-        for path in written:
-            if (self.directory / path.name).is_dir():
-                raise InputError(
-                    f"{os.fspath(self.directory / path.name)!r} is a directory, and the run writes a file there; "
-                    "nothing was replaced"
-                )
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if kind is None:
-                written = sorted(self.aside.iterdir())
-                self._check_places(written)
-                for path in written:
-                    os.replace(path, self.directory / path.name)
-        finally:
-            shutil.rmtree(self.aside, ignore_errors=True)
-            if self.lock is not None:
-                os.close(self.lock)
-        if isinstance(error, OSError) and error.errno in FULL:
-            raise InputError(self._failed(error)) from error
-
-
-def _lock(directory: Path) -> int | None:
-    """Hold a directory until the process ends, however it ends; None if somebody holds it, or if this
-    system has no such locks."""
-    if fcntl is None:
-        return None
-    found = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(found)
-        return None
-    return found
-
-
-def _sweep(directory: Path) -> None:
-    """Remove what runs that were killed left behind; nobody holds it any more."""
-    for path in directory.glob(f"{PREFIX}*"):
-        with contextlib.suppress(OSError):
-            lock = _lock(path)
-            if lock is not None:
-                shutil.rmtree(path, ignore_errors=True)
-                os.close(lock)
+ESTIMATES, REJECTED, REPORT = "estimates.jsonl", "rejected.jsonl", "report.html"
 
 
 class Finished(Protocol):
@@ -113,23 +33,34 @@ class Finished(Protocol):
     @property
     def ledger(self) -> dict[str, Any]: ...
     @property
+    def resumed(self) -> Mapping[str, Any]: ...
+    @property
     def rejections(self) -> Callable[[], Iterable[Any]]: ...
+    @property
+    def follow_up(self) -> Callable[[Path], None]: ...
     def save(self, path: str | os.PathLike[str]) -> None: ...
 
 
-def write(result: Finished, config: Config, plain: Mapping[str, Any]) -> list[Path]:
-    """Write what the config asks for; the paths of what was written."""
+def write(
+    result: Finished, config: Config, plain: Mapping[str, Any], progress: ProgressHook = no_progress
+) -> list[Path]:
+    """Write what the config asks for; the paths of what was written, in the order in which that was done."""
     directory = Path(config.output.directory)
+    progress("writing", 0, None)
     with Staging(directory) as aside:
         lines = [e.to_dict() for e in result.estimates]
         _write_lines(aside / ESTIMATES, lines)
         reasons = Reasons()
         most = None if config.output.rejected == "all" else KEPT
         _write_lines(aside / REJECTED, _kept(result.rejections(), reasons, most))
+        result.follow_up(aside)
         plain = redacted(plain)
         if config.output.moments:
             result.save(aside / FILE_NAME)
+        for name, format, data in table_files(result.estimates, config.output.tables):
+            (aside / f"{name}.{format}").write_bytes(data)
         if config.output.report:
+            progress("writing the report", 0, None)
             write_report(lines, aside / REPORT, dict(plain), result.ledger)
         about = {
             "config": plain,
@@ -138,7 +69,8 @@ def write(result: Finished, config: Config, plain: Mapping[str, Any]) -> list[Pa
             "files": _checksums(aside),
         }
         (aside / RUN).write_text(json.dumps(about, indent=1, default=str) + "\n", encoding="utf-8")
-        written = sorted(path.name for path in aside.iterdir())
+        written = [path.name for path in sorted(aside.iterdir(), key=order)]
+        check_resumed(result.resumed)
     return [directory / name for name in written]
 
 
@@ -177,5 +109,3 @@ def _write_lines(path: Path, items: Any) -> None:
     with open(path, "w", encoding="utf-8", errors="backslashreplace") as stream:
         for item in items:
             stream.write(json.dumps(item, allow_nan=False, ensure_ascii=False) + "\n")
-        stream.flush()
-        os.fsync(stream.fileno())

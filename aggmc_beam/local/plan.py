@@ -13,8 +13,9 @@ from aggmc_beam.local.blocks import BlockReader
 from aggmc_beam.local.schema import find_schema
 from aggmc_beam.local.sources import Dialect, Source, open_files
 from aggmc_beam.records import Schema
-from aggmc_beam.sums.run_file import load_run
-from aggmc_beam.sums.state import AggregationState, SumSpec
+from aggmc_beam.sums.run_file import find_run, load_run
+from aggmc_beam.sums.spec import SumSpec
+from aggmc_beam.sums.state import AggregationState
 
 #: Bytes of text that a value takes at least, with its separator; and how often smaller it is if compressed.
 VALUE_BYTES, PACKED = 2, 6
@@ -48,11 +49,17 @@ class Plan:
         return SumSpec.plan(
             schema.states, config.chain, config.noise, config.population, schema.population is not None,
             self.settings.open_population, schema.clock, schema.group_by, config.uncertainty.replicates,
-            config.uncertainty.block, config.limits.memory,
+            config.uncertainty.block, schema.realization or "", config.limits.memory,
         )  # fmt: skip
 
     def reader(self) -> BlockReader:
         return BlockReader(self.sources, self.schema, self.config.input.absent or "zero")
+
+    @property
+    def resumed(self) -> list[str]:
+        """The file of saved moments that the run goes on from, if any."""
+        resume = self.config.input.resume
+        return [] if resume is None else [os.fspath(find_run(resume))]
 
     def state(self) -> AggregationState:
         """The state to begin with: empty, or that of an earlier run."""
@@ -69,6 +76,7 @@ def check_local(config: Config) -> None:
     """`InputError` for what only another engine can do."""
     for name, given in (
         ("input.pubsub", config.input.pubsub),
+        ("input.bigquery", config.input.bigquery),
         ("input.watch", config.input.watch),
         ("stream", config.stream),
     ):

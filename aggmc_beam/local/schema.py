@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from aggmc_beam.config import Config
-from aggmc_beam.config.model import REALIZATION
 from aggmc_beam.errors import InputError, Rejected, nearest
 from aggmc_beam.local.batches import Batch
 from aggmc_beam.local.sources import Source, check_row_groups, reading
@@ -14,7 +13,7 @@ from aggmc_beam.local.text import lines_above
 from aggmc_beam.local.tidy import distinct_names
 from aggmc_beam.logs import LOGGER
 from aggmc_beam.numerals import may_be_thousands
-from aggmc_beam.records import Schema, read_place
+from aggmc_beam.records import REALIZATION, Schema, read_place
 
 #: Rows that are looked at for what columns hold.
 SAMPLE = 1000

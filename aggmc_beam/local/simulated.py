@@ -10,10 +10,11 @@ import polars as pl
 
 from aggmc_beam.chain import Cycle
 from aggmc_beam.config import Config, Simulate
-from aggmc_beam.config.model import REALIZATION
+from aggmc_beam.durable import sync
 from aggmc_beam.errors import InputError
 from aggmc_beam.local.schema import COUNT_COLUMN, STATE_COLUMN
 from aggmc_beam.local.sources import FORMATS
+from aggmc_beam.records import REALIZATION
 from aggmc_beam.result import Estimate
 from aggmc_beam.simulation import random_chain, simulate
 from aggmc_beam.text import check_cells
@@ -41,7 +42,9 @@ def write_simulated(config: Config, path: str | os.PathLike[str]) -> int:
     aside = path.with_name(f".{path.name}.part")
     try:
         _write(frame, aside, FORMATS.get(path.suffix.lower(), config.input.format))
+        sync(aside)
         os.replace(aside, path)
+        sync(path.parent)
     finally:
         aside.unlink(missing_ok=True)
     return frame.height

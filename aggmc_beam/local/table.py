@@ -1,4 +1,4 @@
-"""`am.estimate` on Polars frames and on files."""
+"""`am.estimate` on tables: frames of any library, and files."""
 
 from __future__ import annotations
 
@@ -11,14 +11,19 @@ import numpy as np
 import polars as pl
 
 from aggmc_beam.config import FROM_DATA, Columns, Config, Input, Uncertainty
-from aggmc_beam.errors import InputError, nearest
+from aggmc_beam.errors import InputError
+from aggmc_beam.estimation import check_options
 from aggmc_beam.fit.fit import Settings
-from aggmc_beam.local.engine import run_plan
+from aggmc_beam.local.engine import Summing, run_plan
+from aggmc_beam.local.frames import as_frame, is_labelled_array
 from aggmc_beam.local.plan import Plan
 from aggmc_beam.local.schema import find_schema
-from aggmc_beam.local.sources import Dialect, Source, open_files, open_frame
-from aggmc_beam.result import Estimate, Estimates
+from aggmc_beam.local.sources import Dialect, open_files, open_frame
+from aggmc_beam.records import REALIZATION
+from aggmc_beam.result import Estimate, Estimates, Groups
+from aggmc_beam.sums.state import AggregationState
 
+#: Options that are keys of `input` in a config.
 _INPUT = (
     "step",
     "absent",
@@ -30,7 +35,6 @@ _INPUT = (
     "skip_lines",
     "sheet",
 )
-_OPTIONS = ("realization", "time", "counts", "state", "group_by", "max_rejected", "marks", *_INPUT)
 
 
 def estimate_table(
@@ -40,17 +44,18 @@ def estimate_table(
     settings: Settings | None = None,
     replicates: int | None = None,
     **options: Any,
-) -> Estimate | Estimates | dict[tuple[str, ...], Estimate | Estimates]:
-    """Estimate from a Polars frame, or a path or glob of files.
+) -> Estimate | Estimates | Groups:
+    """Estimate from a table: a frame of Polars or pandas, an Arrow table, a relation of DuckDB, a dictionary of
+    columns, a list of records, a labelled array of xarray; or a path or glob of files.
 
-    realization, time: names of columns. counts: a column of lists, or one column per state; by default
-    "counts" if there is one, else the columns named as the states. state: the column of the state's
-    name, for a table with one row per state, where counts is the column of the count ("count") and
-    absent tells what a state without a row means ("zero" or "missing").
+    realization, time: names of columns; `realization=None` if all rows of a frame are one series. counts: a
+    column of lists, or one column per state; by default "counts" if there is one, else the columns named as
+    the states. state: the column of the state's name, for a table with one row per state, where counts is the
+    column of the count ("count") and absent tells what a state without a row means ("zero" or "missing").
     step: length of a time step, a number or a duration such as "1h" for time stamps.
     timezone, time_format, decimal, marks, separator, encoding, skip_lines, sheet: see docs/config.md, input.
     max_rejected: how many rows may be rejected, a number or a share; the default is 0.05.
-    group_by: columns; the result is then a dictionary with an estimate for each group.
+    group_by: columns; the result is then `Groups`, with an estimate for each.
 
     >>> import aggmc_beam as am
     >>> frame = pl.DataFrame({"realization": 0, "time": range(6), "in": [3, 4, 2, 5, 4, 3],
@@ -58,23 +63,67 @@ def estimate_table(
     >>> am.estimate(frame, ["in", "out"], population=10, estimator="mom").counts["pairs"]
     5
     """
-    for name in options:
-        if name not in _OPTIONS:
-            raise InputError(f"estimate has no option {name!r}; {nearest(name, _OPTIONS)}")
     settings = settings or Settings()
-    config = _config(states, population, settings, replicates, options)
-    sources = _sources(data, Dialect.of(config.input))
-    plan = Plan(config, sources, find_schema(config, sources), _settings(settings, config))
+    plan = open_table(data, states, population, settings, replicates, options)
     result = run_plan(plan)
-    return result.results if config.group_by else next(iter(result.results.values()))
+    if plan.config.group_by:
+        return Groups(result.results, result.ledger["skipped"])
+    return next(iter(result.results.values()))
 
 
-def _sources(data: Any, dialect: Dialect) -> list[Source]:
-    if isinstance(data, pl.DataFrame | pl.LazyFrame):
-        return [open_frame(data)]
+def table_state(
+    data: Any,
+    states: Sequence[Any] | None,
+    settings: Settings,
+    replicates: int | None,
+    options: dict[str, Any],
+) -> tuple[AggregationState, Settings]:
+    """The sums of a table that is one group, and the settings with what the table says of the population."""
+    plan = open_table(data, states, settings.population, settings, replicates, options)
+    if plan.config.group_by:
+        raise InputError("group_by is for estimates; a test takes the rows of one group")
+    state = plan.state()
+    summing = Summing(plan, state)
+    summing.sum()
+    if not state.records:
+        raise InputError(f"none of the {summing.counts.read:,} rows is a record; am.estimate says why")
+    summing.count_in_state()
+    return state, plan.settings
+
+
+def open_table(
+    data: Any,
+    states: Sequence[Any] | None,
+    population: Any,
+    settings: Settings,
+    replicates: int | None,
+    options: dict[str, Any],
+) -> Plan:
+    """What a table's options mean for its rows; `InputError` if a column is not there."""
+    check_options(options)
     if isinstance(data, str | os.PathLike):
-        return open_files([os.fspath(data)], dialect)
-    raise InputError(f"a Polars DataFrame or LazyFrame is needed, not {type(data).__name__}")
+        config = _config(states, population, settings, replicates, options)
+        sources = open_files([os.fspath(data)], Dialect.of(config.input))
+    else:
+        frame, options = _as_frame(data, dict(options))
+        config = _config(states, population, settings, replicates, options)
+        sources = [open_frame(frame)]
+    return Plan(config, sources, find_schema(config, sources), _settings(settings, config))
+
+
+def _as_frame(data: Any, options: dict[str, Any]) -> tuple[pl.DataFrame | pl.LazyFrame, dict[str, Any]]:
+    """The frame, and the options that name its columns."""
+    realization = options.get("realization", REALIZATION)
+    frame = as_frame(data, realization, options.get("time", "time"), options.get("state"))
+    if is_labelled_array(data):
+        options["state"] = None  # each state has a column by now
+    names = frame.collect_schema().names()
+    if realization is not None and realization not in names and "realization" not in options:
+        raise InputError(
+            f"the frame has no column {REALIZATION!r}; name the one that tells realizations apart in realization=, "
+            f"or give realization=None if all rows are one series. Its columns are {', '.join(names[:12])}"
+        )
+    return frame, options
 
 
 def _config(

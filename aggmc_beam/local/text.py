@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from inspect import signature
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +41,12 @@ MISLED = 16
 DIGITS = 30
 #: What may stand between the fields of CSV, the first one where the header does not tell.
 SEPARATORS = ",;\t|"
+#: Rows may have more or fewer fields than the header. Polars 1 takes them without being told.
+_RAGGED: dict[str, Any] = {
+    name: value
+    for name, value in (("extra_columns", "ignore"), ("missing_columns", "insert"))
+    if name in signature(pl.scan_csv).parameters
+}
 
 
 @dataclass(frozen=True)
@@ -440,8 +447,7 @@ class Csv(_Reader):
             encoding="utf8-lossy",
             ignore_errors=True,
             truncate_ragged_lines=True,
-            extra_columns="ignore",
-            missing_columns="insert",
+            **_RAGGED,
             raise_if_empty=False,
         )
         return lines.select(wanted).collect()

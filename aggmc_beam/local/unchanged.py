@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from aggmc_beam.errors import InputError
 
@@ -23,6 +23,16 @@ def check_unchanged(before: dict[str, Stamp | None]) -> None:
             raise InputError(
                 f"{path} changed while it was read, so nothing was written; run again when it is complete, "
                 "and let its writer rename finished files into place"
+            )
+
+
+def check_resumed(before: Mapping[str, Stamp | None]) -> None:
+    """`InputError` if the moments that a run went on from were replaced since: what replaced them would be lost."""
+    for path, stamp in before.items():
+        if _stamp(path) != stamp:
+            raise InputError(
+                f"{path}, which this run went on from, was replaced meanwhile by another run, whose records would "
+                "be lost; nothing was written; run again"
             )
 
 

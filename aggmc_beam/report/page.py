@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from aggmc_beam.durable import write_atomically
 from aggmc_beam.ledger import Ledger
 from aggmc_beam.report import figures
 from aggmc_beam.report.collection import Collection, Item, collect
@@ -20,8 +21,8 @@ from aggmc_beam.report.outline import outline, plain, rows
 from aggmc_beam.report.payload import payload
 from aggmc_beam.report.plot import most_changing
 from aggmc_beam.report.svg import need_matplotlib
+from aggmc_beam.report.uses import uses
 from aggmc_beam.report.words import Finding, findings, in_short
-from aggmc_beam.sums.storage import write_atomically
 
 _TONES = {"act": "▲ act", "look": "● look", "fine": "✓ fine"}
 _ALONG = {"cell": "over {word}s", "refresh": "over refreshes", "group": "over groups"}
@@ -77,6 +78,7 @@ def render(
             _matrices(shown),
             _series(shown),
             tag("div", _stationary(shown), _used(counts[shown.first], shown), class_="pair"),
+            *uses(estimates),
             _findings(found),
         ]
     else:

@@ -102,11 +102,11 @@ def sum_records(
     number, weights, inverse = _numbers(pairs, label, L, weight)
     ends, product = np.zeros((L, 5, S)), np.zeros((L, 4, S, S))
     # A row, the one a step later and the one two steps later, side by side.
-    triple = np.column_stack([np.arange(n), pairs.next1, pairs.next2])
-    triple = np.concatenate([triple, np.full((1, 3), n)])
+    triple = np.full((n + 1, 3), n)
+    triple[:n, 0], triple[:n, 1], triple[:n, 2] = np.arange(n), pairs.next1, pairs.next2
     heavy = None if weight is None else np.append(weight, 0.0)
     for stack in _segments(label, L, table.segment):
-        right = table.rows[triple[stack.rows]]
+        right = np.take(table.rows, np.take(triple, stack.rows, axis=0), axis=0)
         left = right[:, :, 0]
         found = np.matmul(_turned(left, heavy, stack.rows), right.reshape(*stack.rows.shape, -1))
         labels, found = stack.by_label(found)
@@ -190,7 +190,7 @@ def _correct(
         if mask is None or not mask.any():
             continue
         for stack in _segments(label, len(product), table.segment, np.flatnonzero(mask)):
-            left = table.rows[stack.rows]
+            left = np.take(table.rows, stack.rows, axis=0)
             labels, found = stack.by_label(np.matmul(_turned(left, weight, stack.rows), left[..., :S]))
             product[labels, lag] -= found[:, :S]
             if lag == 0:

@@ -14,6 +14,7 @@ import numpy as np
 
 from aggmc_beam.clock import CALENDAR, Clock
 from aggmc_beam.config.special import ChainKind, chain_to_plain
+from aggmc_beam.durable import write_atomically
 from aggmc_beam.errors import InputError
 from aggmc_beam.noise import noise_from_dict
 from aggmc_beam.records import MAX_COUNT
@@ -21,7 +22,8 @@ from aggmc_beam.sums import storage
 from aggmc_beam.sums.jackknife import Replicates
 from aggmc_beam.sums.moments import Counts
 from aggmc_beam.sums.records import realization_numbers
-from aggmc_beam.sums.state import ONE, POPULATIONS, AggregationState, SumSpec
+from aggmc_beam.sums.spec import ONE, POPULATIONS, SumSpec
+from aggmc_beam.sums.state import AggregationState
 from aggmc_beam.sums.steps import StepSums
 from aggmc_beam.sums.sums import Sums
 from aggmc_beam.sums.tracks import Tracks
@@ -76,6 +78,7 @@ def state_to_bytes(state: AggregationState, deflate: bool = True) -> bytes:
             *([] if spec.clock.zone.is_utc else [spec.clock.zone.name]),
         ],
         "group_by": list(spec.group_by),
+        "realization": spec.realization,
         "replicates": spec.replicates,
         "block": spec.block,
         "of_shares": state.of_shares,
@@ -132,7 +135,7 @@ def state_from_bytes(data: bytes | memoryview, source: str = "these bytes") -> A
 
 
 def save_run(state: AggregationState, path: str | os.PathLike[str]) -> None:
-    storage.write_atomically(path, state_to_bytes(state))
+    write_atomically(path, state_to_bytes(state))
 
 
 def load_run(path: str | os.PathLike[str]) -> AggregationState:
@@ -248,7 +251,9 @@ def _spec(meta: dict[str, Any]) -> SumSpec:
         N,
         Clock(step, origin, Zone(*zone)),
         _names(meta["group_by"], "columns of groups"),
-        *numbers,
+        numbers[0],
+        numbers[1],
+        _name(meta["realization"]),
     )
 
 
@@ -256,6 +261,12 @@ def _rule(row: list[int]) -> Replicates:
     if row[0] < 0 or min(row[1:3]) < 1 or max(map(abs, row)) >= _LARGEST:
         raise InputError("its jackknife groups are not those of any data")
     return Replicates(*row)
+
+
+def _name(given: Any) -> str:
+    if not isinstance(given, str):
+        raise InputError("its column of realizations has no name")
+    return given
 
 
 def _names(given: Any, what: str, distinct: bool = True) -> tuple[str, ...]:

@@ -8,125 +8,25 @@ duplicate, or refused.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from aggmc_beam.budget import MEMORY, check_memory, size_of_sums
-from aggmc_beam.chain import Chain, Cycle, LocalChain, Parametric, Window
-from aggmc_beam.clock import Clock
-from aggmc_beam.config.special import chain_to_plain
-from aggmc_beam.errors import InputError
-from aggmc_beam.ledger import USUAL
-from aggmc_beam.noise import Exact, Noise
+from aggmc_beam.budget import check_memory, size_of_sums
 from aggmc_beam.noise.undo import undo_noise
 from aggmc_beam.sums.jackknife import Extent, Replicates
 from aggmc_beam.sums.kernel import find_pairs
 from aggmc_beam.sums.moments import Counts
+from aggmc_beam.sums.populations import check_populations, told_populations, usual_populations
 from aggmc_beam.sums.records import Group, Records, extents_of, realization_numbers
+from aggmc_beam.sums.spec import ONE, SumSpec
 from aggmc_beam.sums.sums import Sums, add_sums
 from aggmc_beam.sums.tracks import Taken, Tracks
 
-#: How a realization's population is known: not at all or one for all, from a column, or by its total.
-ONE, COLUMN, TOTALS = POPULATIONS = "one", "column", "totals"
 #: The rule of a group without records.
 _NO_RULE = Replicates(0)
-
-
-@dataclass(frozen=True)
-class SumSpec:
-    """All that sums depend on; what a running job, or a run that goes on from saved sums, may not change.
-
-    `populations` tells how those of realizations are known. `undo` tells whether the mean of `noise` is undone
-    on each record. `population` is the one of all realizations, if it is known.
-    """
-
-    states: tuple[str, ...]
-    chain: Chain
-    noise: Noise = field(default_factory=Exact)
-    populations: str = ONE
-    undo: bool = False
-    population: float | None = None
-    clock: Clock = field(default_factory=Clock)
-    group_by: tuple[str, ...] = ()
-    replicates: int | None = None
-    block: int | None = None
-    memory: int = field(default=MEMORY, compare=False)
-    """How many bytes the sums may take, which does not change them."""
-
-    def __post_init__(self) -> None:
-        S = len(self.states)
-        check_memory(size_of_sums(S, 1), self.memory, f"the sums of {S:,} states", "take fewer states")
-        if self.replicates is not None:
-            change = "lower uncertainty.replicates"
-            check_memory(self.replicates * S * S * 8, self.memory, f"{self.replicates:,} replicates", change)
-        if isinstance(self.chain, Window):
-            windows = self.chain.size // (self.chain.every or self.chain.size)
-            what = f"the {windows:,} windows that each step is in"
-            check_memory(windows * S * S * 8 * 4, self.memory, what, "raise chain.window.every")
-
-    @classmethod
-    def plan(
-        cls,
-        states: tuple[str, ...],
-        chain: Chain,
-        noise: Noise,
-        population: float | str | None = None,
-        has_populations: bool = False,
-        is_open: bool = False,
-        clock: Clock | None = None,
-        group_by: tuple[str, ...] = (),
-        replicates: int | None = None,
-        block: int | None = None,
-        memory: int = MEMORY,
-    ) -> SumSpec:
-        """The spec of a run: `population` is N of every realization, unless it is "estimate" or records have
-        their own (`has_populations`). The totals of exact counts tell it, unless individuals enter and leave
-        (`is_open`)."""
-        N = float(population) if isinstance(population, int | float) else None
-        populations = ONE
-        if has_populations:
-            populations = COLUMN
-        elif N is None and isinstance(noise, Exact) and not is_open:
-            populations = TOTALS
-        if noise.is_known:
-            noise.at(0).matrix(len(states))  # raises if the model does not fit the number of states
-        undo = noise.varies
-        if populations != ONE and noise.is_known and not noise.varies:  # shares would distort an offset
-            undo = bool((noise.offset(len(states)) != 0).any())
-        return cls(states, chain, noise, populations, undo, None if is_open else N, clock or Clock(), group_by,
-                   replicates, block, memory)  # fmt: skip
-
-    @property
-    def undone(self) -> Noise | None:
-        """The noise whose mean was undone on each record, if any."""
-        return self.noise if self.undo else None
-
-    @property
-    def cells(self) -> Chain:
-        """The chain, with the phases of cycles and windows as local clocks show them."""
-        by_phase = isinstance(self.chain, Window | Cycle | Parametric)
-        return (
-            LocalChain(self.chain, self.clock.local)
-            if by_phase and not self.clock.zone.is_utc
-            else self.chain
-        )
-
-    def check_joins(self, other: SumSpec, what: str) -> None:
-        """`InputError` unless sums of the other can be added to these."""
-        differences = {
-            "states": (list(self.states), list(other.states)),
-            "the columns of groups": (list(self.group_by), list(other.group_by)),
-            "the chain": (chain_to_plain(self.chain), chain_to_plain(other.chain)),
-            "the time step": (self.clock, other.clock),
-            "how populations are known": (self.populations, other.populations),
-            "the noise that changes with time": (self.undone, other.undone),
-        }
-        for name, (a, b) in differences.items():
-            if a != b:
-                raise InputError(f"{what} cannot be joined: {name} differ ({a} and {b})")
 
 
 @dataclass(frozen=True)
@@ -273,8 +173,10 @@ class AggregationState:
             both._replicates(between.key, between.time, group), weight, np.zeros(0, np.int64),
         )  # fmt: skip
         both.sums = both.sums + other.sums.renumbered(numbers) + between_sums
-        first = int(both.group_of[0])
-        both.sums = both.sums.counted(Counts(realizations=-between.shared, overlaps=between.overlaps), first)
+        for g, shared in _by_group(both.group_of[between.shared]):
+            both.sums = both.sums.counted(Counts(realizations=-shared), g)
+        for g, overlaps in _by_group(both.group_of[between.overlaps]):
+            both.sums = both.sums.counted(Counts(overlaps=overlaps), g)
         return both
 
     def index_groups(self) -> None:
@@ -409,46 +311,12 @@ class AggregationState:
 
     def _populations(self, records: Records, key: np.ndarray) -> tuple[np.ndarray | None, dict[int, str]]:
         """The population of each record, and the records that contradict it, with reasons."""
-        spec, is_exact = self.spec, isinstance(self.spec.noise, Exact)
-        if spec.populations == ONE:
-            known = spec.population is not None and is_exact
-            return None, self._beyond(records, spec.population or 0) if known else {}
-        found = records.counts.sum(1, dtype=np.float64) if spec.populations == TOTALS else records.population
-        assert found is not None
-        before = self.population
-        fresh, first = np.unique(key, return_index=True)
-        self._know(fresh, found[first])
-        same = np.isclose(found, self.population[key], rtol=1e-9, atol=0)
-        if spec.populations == TOTALS and not (same.all() and (found > 0).all()):
-            self.population = before
-            self._know(*_most_frequent(key, found))
-            return self.population[key], self._not_closed(records, found, self.population[key])
-        expected = self.population[key]
-        if spec.populations == TOTALS:
-            return expected, {}
-        names = records.names[records.realization]
-        return expected, (self._beyond(records, expected) if is_exact else {}) | {
-            int(at): f"population {found[at]:g} differs from {expected[at]:g}, given before for realization "
-            f"{str(names[at])!r}"
-            for at in np.flatnonzero(~same)
-        }
-
-    def _not_closed(self, records: Records, total: np.ndarray, expected: np.ndarray) -> dict[int, str]:
-        """The records whose totals are others than those of their realizations, with reasons; `InputError` if they
-        are many."""
-        wrong = np.flatnonzero(~np.isclose(total, expected, rtol=1e-9, atol=0) | (total <= 0))
-        if len(wrong) > max(1, USUAL * len(total)):
-            at = wrong[0]
-            raise InputError(
-                "the totals of exact counts change with time, so the population is not closed or the counts "
-                f"are noisy; name the noise model or give the population ({self._place(records, at)}: "
-                f"{total[at]:g}, before {expected[at]:g})"
-            )
-        return {
-            at: f"its counts add up to {total[at]:g}, those of its realization to {expected[at]:g}, "
-            "which exact counts do not"
-            for at in wrong.tolist()
-        }
+        told, expected = told_populations(self.spec, records), None
+        if told is not None:
+            keys, population = usual_populations(self.spec, key, told)
+            self._know(keys, population)
+            expected = self.population[key]
+        return expected, check_populations(self.spec, records, told, expected)
 
     def _check_memory(self, group: np.ndarray, time: np.ndarray, replicate: np.ndarray) -> None:
         """`InputError` if the sums of these rows would take more than they may."""
@@ -466,36 +334,7 @@ class AggregationState:
         largest = names[int(np.argmax(parts))] if max(parts) > 1 else "there are fewer states"
         check_memory(size_of_sums(S, labels), limit, what, f"see that {largest}")
 
-    def _beyond(self, records: Records, population: np.ndarray | float) -> dict[int, str]:
-        """The records that count more than all individuals, with reasons; `InputError` if they are many."""
-        totals = records.counts.sum(1, dtype=np.float64)
-        excess = np.flatnonzero(totals > population * (1 + 1e-9))
-        if not len(excess):
-            return {}
-        N = np.broadcast_to(population, totals.shape)
-        if len(excess) > max(1, USUAL * len(totals)):
-            at = excess[0]
-            raise InputError(
-                f"{self._place(records, at)} counts {totals[at]:g} individuals, more than the population {N[at]:g}; "
-                "correct the population, or name the noise model if the counts are noisy"
-            )
-        return {
-            at: f"it counts {totals[at]:g} individuals, more than the population {N[at]:g}"
-            for at in excess.tolist()
-        }
 
-    def _place(self, records: Records, at: Any) -> str:
-        name = str(records.names[records.realization[at]])
-        return f"realization {name!r}, time {self.spec.clock.label(int(records.time[at]))}"
-
-
-def _most_frequent(key: np.ndarray, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct keys, and the most frequent value of each, the least one if there are several.
-
-    >>> _most_frequent(np.array([0, 0, 0, 4]), np.array([9.0, 5.0, 5.0, 2.0]))
-    (array([0, 4]), array([5., 2.]))
-    """
-    (pairs, number) = np.unique(np.column_stack([key, value]), axis=0, return_counts=True)
-    order = np.lexsort((pairs[:, 1], -number, pairs[:, 0]))
-    keys, first = np.unique(pairs[order, 0], return_index=True)
-    return keys.astype(np.int64), pairs[order][first, 1]
+def _by_group(group: np.ndarray) -> Iterator[tuple[int, int]]:
+    """(group, how often it is there)."""
+    yield from zip(*map(np.ndarray.tolist, np.unique(group, return_counts=True)), strict=True)

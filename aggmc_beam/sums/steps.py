@@ -10,23 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
 from aggmc_beam.errors import InputError
-from aggmc_beam.sums.centred import Centred
-from aggmc_beam.sums.kernel import Pairs
+from aggmc_beam.sums.profile import KINDS, RECORDS, Profile
+from aggmc_beam.sums.ranks import ranked
 
 #: A group with more distinct steps than this has bins of 2, 4, 8 ... steps.
 MAX_BINS = 4096
-#: What is summed at a step: records, and left and right rows of pairs at lags 1 and 2.
-RECORDS, LEFT1, RIGHT1, LEFT2, RIGHT2 = range(5)
-KINDS = 5
-_LAG = np.array([0, 1, 1, 2, 2])
-#: How many steps after the left row of a pair each kind of row is.
-SHIFT = np.array([0, 0, 1, 0, 2])
-_LARGEST = 2**53
+#: Whole numbers below this are exact as floats.
+LARGEST = 2**53
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +149,7 @@ class StepSums:
         )
         kinds = ((key[:, 3] >= 0) & (key[:, 3] < KINDS)).all() and (key[:, :2] >= 0).all()
         records = key[:, 3] == RECORDS
-        counts = (self.number[records] >= 0).all() and (np.abs(self.number) < _LARGEST).all()
+        counts = (self.number[records] >= 0).all() and (np.abs(self.number) < LARGEST).all()
         widths = all(w >= 1 and w & (w - 1) == 0 for w in self.width.values())
         if not (sorted_rows and kinds and counts and widths and (np.abs(key[:, 2]) < 2**62).all()):
             raise InputError("its step sums are not those of any data")
@@ -179,164 +173,16 @@ def add_steps(S: int, items: Iterable[StepSums]) -> StepSums:
     return _grouped(S, key, number, weight, total, width)
 
 
-def sum_steps(
-    table: Centred,
-    time: np.ndarray,
-    pairs: Pairs,
-    group: np.ndarray,
-    replicate: np.ndarray,
-    weight: np.ndarray | None = None,
-) -> StepSums:
-    """The step sums of rows as `kernel.sum_records` takes them: `group` and `replicate` [n] are those of each
-    row, which a pair has from its left one."""
-    if not len(time):
-        return StepSums.zero(table.states)
-    width = _widths(group, time)
-    bins = time
-    if any(wide > 1 for wide in width.values()):
-        factor = np.ones(int(group.max()) + 1, np.int64)
-        for g, wide in width.items():
-            factor[g] = wide
-        bins = time // factor[group]
-    place = Places.of_rows(group, replicate, bins)
-    rows = np.arange(len(time)) if pairs.new is None else np.flatnonzero(pairs.new)
-    found = [_records(table, place, rows, weight)]
-    for kind, (of, row, sign) in zip((LEFT1, RIGHT1, LEFT2, RIGHT2), _exceptions(pairs, place), strict=True):
-        if len(row):
-            found.append(_added(table, of, row, sign, kind, weight))
-    code, number, weights, total = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    if len(found) > 1:
-        order = np.argsort(code, kind="stable")
-        code, number, weights, total = code[order], number[order], weights[order], total[order]
-    key = place.key(code)
-    total += weights[:, None] * (table.centre[0] if len(table.centre) == 1 else table.centre[key[:, 0]])
-    return _without_zeros(StepSums(table.states, key, number, weights, total, width))
-
-
-class Places(NamedTuple):
-    """Integers [n] for (group, replicate, bin) of rows, in their order."""
-
-    of: np.ndarray
-    low: int
-    bins: int
-    replicates: int
-
-    @classmethod
-    def of_rows(cls, group: np.ndarray, replicate: np.ndarray, bins: np.ndarray) -> Places:
-        low = int(bins.min())
-        span, replicates = int(bins.max()) - low + 1, int(replicate.max()) + 1
-        if (int(group.max()) + 1) * replicates * span >= _LARGEST:
-            raise InputError(
-                f"times run over {span} steps, too far to be steps of one process; check the time column and its step"
-            )
-        at = group * replicates if group.any() else np.zeros(1, np.int64)
-        return cls((at + replicate) * span + (bins - low), low, span, replicates)
-
-    def moved(self, row: np.ndarray, owner: np.ndarray) -> np.ndarray:
-        """The places of rows if they had the group and replicate of their owners."""
-        at, of = self.of[row], self.of[owner]
-        return np.asarray(of - of % self.bins + at % self.bins)
-
-    def key(self, code: np.ndarray) -> np.ndarray:
-        """[m, 4]: group, replicate, bin and kind of codes place * KINDS + kind."""
-        place, kind = np.divmod(code, KINDS)
-        rest, at = np.divmod(place, self.bins)
-        group, replicate = np.divmod(rest, self.replicates)
-        return np.column_stack([group, replicate, at + self.low, kind])
-
-
-Part = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-
-
-def _records(table: Centred, places: Places, rows: np.ndarray, weight: np.ndarray | None) -> Part:
-    """Codes, numbers, weights and sums about the centre of the records at each place."""
-    from scipy.sparse import csc_array  # takes a moment to import
-
-    n, S = len(places.of), table.states
-    place = places.of if len(rows) == n else places.of[rows]
-    size = int(place.max(initial=-1)) + 1
-    if size <= 4 * len(rows) + (1 << 16):
-        number = np.bincount(place, minlength=size)
-        distinct = np.flatnonzero(number)
-        number = number[distinct]
-        if len(distinct) < size:
-            at = np.zeros(size, np.int32 if size < 1 << 31 else np.int64)
-            at[distinct] = np.arange(len(distinct))
-            place = at[place]
-    else:
-        distinct, place, number = np.unique(place, return_inverse=True, return_counts=True)
-    exact = table.adds_exactly(int(number.max(initial=0)))
-    values = table.rows if exact else table.rows.astype(np.float64)
-    heavy = np.ones(len(rows), values.dtype) if weight is None else weight[rows]
-    # Each row of the table is a column of a sparse matrix, so that rows need no copy.
-    column = np.arange(n + 2) if len(rows) == n else np.searchsorted(rows, np.arange(n + 2))
-    column[-1] = len(rows)
-    column[n] = len(rows)
-    matrix = csc_array((heavy, place, column), shape=(len(distinct), n + 1))
-    total = np.asarray(matrix @ values, np.float64)[:, :S]
-    weights = number.astype(np.float64) if weight is None else np.bincount(place, heavy, len(distinct))
-    return distinct * KINDS, number, weights, total
-
-
-def _exceptions(pairs: Pairs, place: Places) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """For each kind of ends of pairs (places, rows, signs): what it has more or less than the records do."""
-    n = len(place.of)
-    label = place.of // place.bins
-    new = np.ones(n, bool) if pairs.new is None else pairs.new
-    for follow in (pairs.next1, pairs.next2):
-        is_left = follow < n
-        gained, missed = np.flatnonzero(is_left & ~new), np.flatnonzero(new & ~is_left)
-        yield _both((place.of[gained], gained), (place.of[missed], missed))
-        left = np.flatnonzero(is_left)
-        right = follow[left]
-        own = label[left] == label[right]
-        own &= new[right]
-        has_own = np.zeros(n, bool)
-        has_own[right[own]] = True
-        missed = np.flatnonzero(new & ~has_own)
-        other = np.flatnonzero(~own)
-        yield _both((place.moved(right[other], left[other]), right[other]), (place.of[missed], missed))
-
-
-def _both(
-    more: tuple[np.ndarray, np.ndarray], less: tuple[np.ndarray, np.ndarray]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    signs = np.repeat(np.array([1, -1]), [len(more[0]), len(less[0])])
-    return np.concatenate([more[0], less[0]]), np.concatenate([more[1], less[1]]), signs
-
-
-def _added(
-    table: Centred, place: np.ndarray, row: np.ndarray, sign: np.ndarray, kind: int, weight: np.ndarray | None
-) -> Part:
-    """Codes, numbers, weights and sums of some rows at some places."""
-    order = np.argsort(place, kind="stable")
-    place, row, sign = place[order], row[order], sign[order]
-    starts = np.flatnonzero(np.diff(place, prepend=-1))
-    heavy = sign.astype(np.float64) if weight is None else sign * weight[row]
-    values = table.rows[row, : table.states] * heavy[:, None]
-    number, weights, total = (np.add.reduceat(a, starts) for a in (sign, heavy, values))
-    return place[starts] * KINDS + kind, number, weights, total
-
-
 def _distinct(key: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The distinct rows of integers [m, 4], sorted, and which of them each row is."""
     low = key.min(0)
     span = (key.max(0) - low + 1).tolist()
     if span[0] * span[1] * span[2] * span[3] >= 2**62:
-        raise InputError(
-            f"times run over {span[2]} steps, too far to be steps of one process; check the time column and its step"
-        )
+        raise too_far(span[2])
     code = key[:, 0] - low[0]
     for i in range(1, 4):
         code = code * span[i] + (key[:, i] - low[i])
-    size = span[0] * span[1] * span[2] * span[3]
-    if size <= 8 * len(code) + (1 << 16):
-        there = np.zeros(size, bool)
-        there[code] = True
-        found = np.flatnonzero(there)
-        place = (np.cumsum(there) - 1)[code]
-    else:
-        found, place = np.unique(code, return_inverse=True)
+    found, place = ranked(code)
     columns = []
     for i in (3, 2, 1):
         found, rest = np.divmod(found, span[i])
@@ -364,7 +210,7 @@ def _grouped(
         starts = np.flatnonzero(np.diff(place[order], prepend=-1))
         number, weight, total = (np.add.reduceat(a[order], starts) for a in (number, weight, total))
         found = StepSums(S, distinct, number, weight, total, width)
-    found = _without_zeros(found)
+    found = without_zeros(found)
     crowded = {g: 2 * w for g, w in width.items() if _bins(found, g) > MAX_BINS}
     if crowded:
         wider = found._widened({**width, **crowded})
@@ -377,12 +223,13 @@ def _bins(steps: StepSums, group: int) -> int:
     return 0 if len(bins) <= MAX_BINS else len(np.unique(bins))
 
 
-def _without_zeros(steps: StepSums) -> StepSums:
+def without_zeros(steps: StepSums) -> StepSums:
     """Without differences that are none any more."""
     gone = (steps.number == 0) & (steps.key[:, 3] != RECORDS)
-    gone[gone] = (np.abs(steps.total[gone]) <= 1e-9 * np.abs(steps.total).max(initial=0.0)).all(1)
     if not gone.any():
         return steps
+    largest = max(steps.total.max(), -steps.total.min())
+    gone[gone] = (np.abs(steps.total[gone]) <= 1e-9 * largest).all(1)
     kept = ~gone
     return replace(
         steps,
@@ -393,129 +240,7 @@ def _without_zeros(steps: StepSums) -> StepSums:
     )
 
 
-def _widths(group: np.ndarray, time: np.ndarray) -> dict[int, int]:
-    """The width of each group's bins: the least power of two that leaves at most `MAX_BINS` of them."""
-    present = np.flatnonzero(np.bincount(group))
-    widths = dict.fromkeys(present.tolist(), 1)
-    first, last = int(time.min()), int(time.max())
-    if last - first < MAX_BINS:
-        return widths
-    order = np.argsort(group, kind="stable")
-    cuts = np.searchsorted(group[order], [*present, present[-1] + 1])
-    for g, a, b in zip(present.tolist(), cuts[:-1], cuts[1:], strict=True):
-        steps = np.unique(time[order[a:b]]) if b - a > MAX_BINS else time[:0]
-        while len(steps) > MAX_BINS:
-            widths[g] *= 2
-            steps = np.unique(steps // 2)
-    return widths
-
-
-@dataclass(frozen=True, eq=False)
-class Profile:
-    """Weighted mean counts by bin of time; bin b covers steps b * width ... (b + 1) * width - 1.
-
-    `bins` [B] sorted; `number` and `weight` [B, 3] by lag, `means` [B, 5, S] of the records and of the left and
-    right rows of pairs at lags 1 and 2. A pair is in the bin of its left row; in bins of several steps the right
-    rows are taken to be in the same one.
-    """
-
-    width: int
-    bins: np.ndarray
-    number: np.ndarray
-    weight: np.ndarray
-    means: np.ndarray
-
-    @classmethod
-    def zero(cls, S: int) -> Profile:
-        none = np.zeros((0, 3))
-        return cls(1, np.zeros(0, np.int64), none.astype(np.int64), none, np.zeros((0, KINDS, S)))
-
-    @classmethod
-    def of(
-        cls, width: int, bins: np.ndarray, number: np.ndarray, weight: np.ndarray, means: np.ndarray
-    ) -> Profile:
-        return cls(width, bins, number, weight, means)
-
-    @classmethod
-    def of_rows(
-        cls,
-        width: int,
-        step: np.ndarray,
-        kind: np.ndarray,
-        number: np.ndarray,
-        weight: np.ndarray,
-        total: np.ndarray,
-    ) -> Profile:
-        """From the rows of one replicate in `StepSums`."""
-        steps, place = np.unique(step, return_inverse=True)
-        S = total.shape[1]
-        counts, weights, sums = (np.zeros((len(steps), KINDS, *a.shape[1:])) for a in (number, weight, total))
-        for dense, rows in ((counts, number), (weights, weight), (sums, total)):
-            dense[place, kind] = rows
-            dense[:, 1:] += dense[:, :1]
-        pairs = counts[:, [RECORDS, LEFT1, LEFT2]].astype(np.int64)
-        used = np.flatnonzero(counts[:, RECORDS] > 0)
-        bins = steps[used]
-        means = np.zeros((len(used), KINDS, S))
-        for k in range(KINDS):
-            at = np.minimum(np.searchsorted(steps, bins + SHIFT[k] * (width == 1)), len(steps) - 1)
-            held = (
-                (steps[at] == bins + SHIFT[k] * (width == 1))
-                & (weights[at, k] > 0)
-                & (pairs[used, _LAG[k]] > 0)
-            )
-            np.divide(sums[at, k], weights[at, k, None], out=means[:, k], where=held[:, None])
-        return cls(width, bins, pairs[used], weights[used][:, [RECORDS, LEFT1, LEFT2]], means)
-
-    @property
-    def records(self) -> np.ndarray:
-        """[B, S]: the mean counts at each step."""
-        return self.means[:, RECORDS]
-
-    def kind(self, kind: int) -> np.ndarray:
-        """[B, S]: the means of `kind` (RECORDS, LEFT1, ...), zeros where there are none."""
-        return self.means[:, kind]
-
-    def between_steps(self, start: int, stop: int) -> Profile:
-        """Only the bins that begin at steps start .. stop - 1."""
-        at = slice(*np.searchsorted(self.bins * self.width, (start, stop)))
-        return Profile(self.width, self.bins[at], self.number[at], self.weight[at], self.means[at])
-
-    def mean(self, kind: int) -> np.ndarray:
-        """[S]: the overall mean of `kind` (RECORDS, LEFT1, ...)."""
-        w, means = self.weight[:, _LAG[kind]], self.kind(kind)
-        return np.asarray(means[0] + w @ (means - means[0]) / w.sum())
-
-    def between(self, lag: int) -> np.ndarray:
-        """[S, S]: the part of the lag's co-moment that is due to the movement of the means.
-
-        sum_t w_t (left_t - left)(right_t - right)'; subtract it from the co-moment to get the one
-        about each step's own means.
-        """
-        left, right = (RECORDS, RECORDS) if lag == 0 else (2 * lag - 1, 2 * lag)
-        x, y = self.kind(left) - self.mean(left), self.kind(right) - self.mean(right)
-        return np.asarray((self.weight[:, lag, None] * x).T @ y)
-
-
-def add_profiles(items: Iterable[Profile], S: int) -> Profile:
-    """The profile of all data behind several, none included."""
-    parts = [part for part in items if len(part.bins)]
-    if len(parts) < 2:
-        return parts[0] if parts else Profile.zero(S)
-    width = max(part.width for part in parts)
-    place = [part.bins // (width // part.width) for part in parts]
-    bins, at = np.unique(np.concatenate(place), return_inverse=True)
-    number, weight = np.zeros((len(bins), 3), np.int64), np.zeros((len(bins), 3))
-    np.add.at(number, at, np.concatenate([part.number for part in parts]))
-    np.add.at(weight, at, np.concatenate([part.weight for part in parts]))
-    # About one member of each bin, so that large means keep their digits.
-    anchor = np.zeros((len(bins), KINDS, S))
-    means, w = (np.concatenate([getattr(part, n) for part in parts]) for n in ("means", "weight"))
-    for kind in range(KINDS):
-        used = w[:, _LAG[kind]] > 0
-        anchor[at[used], kind] = means[used, kind]
-    total = np.zeros_like(anchor)
-    np.add.at(total, at, w[:, _LAG, None] * (means - anchor[at]))
-    heavy = weight[:, _LAG, None]
-    np.divide(total, heavy, out=total, where=heavy > 0)
-    return Profile(width, bins, number, weight, np.where(heavy > 0, anchor + total, 0.0))
+def too_far(span: int) -> InputError:
+    return InputError(
+        f"times run over {span} steps, too far to be steps of one process; check the time column and its step"
+    )

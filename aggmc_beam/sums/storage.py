@@ -13,7 +13,6 @@ import json
 import math
 import os
 import struct
-import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -234,28 +233,6 @@ def _is_small(x: np.ndarray) -> bool:
     squares = np.vdot(x, x)  # read once, and fast
     # False for NaN.
     return bool(squares < LARGEST**2 or (-LARGEST < x.min() and x.max() < LARGEST))
-
-
-def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write beside the target, then rename: readers see the old file or the new one, never half."""
-    target = Path(path)
-    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp makes it private
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0o22)
-    os.umask(mask)
-    return mask
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:

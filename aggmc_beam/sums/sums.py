@@ -15,19 +15,20 @@ from functools import cached_property
 import numpy as np
 
 from aggmc_beam.chain import Chain, Stationary
+from aggmc_beam.durable import write_atomically
 from aggmc_beam.errors import InputError
 from aggmc_beam.sums.centred import Centred
 from aggmc_beam.sums.jackknife import Extent, Replicates
 from aggmc_beam.sums.kernel import LabelSums, Pairs, find_pairs, sum_records
 from aggmc_beam.sums.moments import CoMoment, Counts, Moments
-from aggmc_beam.sums.steps import Profile, StepSums, add_steps, sum_steps
+from aggmc_beam.sums.profile import Profile
+from aggmc_beam.sums.ranks import ranked
+from aggmc_beam.sums.recentre import LAGS, ROWS, common_centre, recentre
+from aggmc_beam.sums.steps import StepSums, add_steps
+from aggmc_beam.sums.sum_steps import sum_steps
 
 Cell = int
 Replicate = int
-#: Sums about a centre, in the order of `ends`: which are the left and right rows of each product.
-_ROWS = ((0, 0), (1, 2), (3, 4), (1, 1))
-#: The lag of each product, for its number and weight.
-_LAGS = (0, 1, 2, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,9 +272,8 @@ class Sums:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to a file that `load` and `am.estimate` read."""
-        from aggmc_beam.sums import storage
 
-        storage.write_atomically(path, self.to_bytes())
+        write_atomically(path, self.to_bytes())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Sums:
@@ -321,18 +321,12 @@ def _distinct_labels(
     """The distinct (group, cell, replicate) [L, 3], sorted, and which of them each row has."""
     low = int(cell.min())
     cells, reps = int(cell.max()) - low + 1, int(replicate.max()) + 1
-    size = (int(group.max()) + 1) * cells * reps
-    if size >= 2**62:
+    if (int(group.max()) + 1) * cells * reps >= 2**62:
         raise InputError(
             "times are too far apart to be steps of one process; check the time column and its step"
         )
     code = (group * cells + (cell - low)) * reps + replicate
-    if size <= 8 * len(code) + (1 << 16):
-        there = np.zeros(size, bool)
-        there[code] = True
-        found, at = np.flatnonzero(there), (np.cumsum(there) - 1)[code]
-    else:
-        found, at = np.unique(code, return_inverse=True)
+    found, at = ranked(code)
     rest, r = np.divmod(found, reps)
     g, c = np.divmod(rest, cells)
     return np.column_stack([g, c + low, r]), at
@@ -357,45 +351,14 @@ def _joined(
     """Sums with those added that share a label. Each is moved to the centre that they have together."""
     label, centre, number, weight, inverse, realizations, ends, product = (a[order] for a in arrays)
     run = np.repeat(np.arange(len(starts)), np.diff([*starts, len(order)]))
-    common = _common_centre(centre, number, weight, ends, starts, run)
+    common = common_centre(centre, weight, ends, starts, run)
     away = centre - common[run]
     moved = away.any(1)
     if moved.any():
-        _recentre(ends, product, weight, away, np.flatnonzero(moved))
+        recentre(ends, product, weight, away, np.flatnonzero(moved))
     summed = (np.add.reduceat(a, starts) for a in (number, weight, inverse, realizations, ends, product))
     n, w, i, r, e, p = summed
     return Sums(label[starts], common, n, w, i, r, e, p, steps, counts)
-
-
-def _common_centre(
-    centre: np.ndarray,
-    number: np.ndarray,
-    weight: np.ndarray,
-    ends: np.ndarray,
-    starts: np.ndarray,
-    run: np.ndarray,
-) -> np.ndarray:
-    """[runs, S]: the mean over the records of each run, whole where all centres are, so that whole numbers stay
-    exact. Without records, the first centre."""
-    first = centre[starts]
-    w = np.add.reduceat(weight[:, 0], starts)
-    about = np.add.reduceat(weight[:, :1] * (centre - first[run]) + ends[:, 0], starts)
-    shift = np.divide(about, w[:, None], out=np.zeros_like(about), where=w[:, None] > 0)
-    are_whole = np.logical_and.reduceat((centre == np.rint(centre)).all(1), starts)
-    return np.asarray(np.where(are_whole[:, None], first + np.rint(shift), first + shift))
-
-
-def _recentre(
-    ends: np.ndarray, product: np.ndarray, weight: np.ndarray, away: np.ndarray, at: np.ndarray
-) -> None:
-    """Sums about centres that lie `away` from those before, in place: x - c' = (x - c) + away."""
-    d = away[at]
-    for k, ((left, right), lag) in enumerate(zip(_ROWS, _LAGS, strict=True)):
-        w = weight[at, lag, None]
-        x, y = ends[at, left], ends[at, right]
-        product[at, k] += d[:, :, None] * (y + w * d)[:, None, :] + x[:, :, None] * d[:, None, :]
-    lags = np.array([0, 1, 1, 2, 2])
-    ends[at] += weight[at][:, lags, None] * d[:, None, :]
 
 
 def _about_rounded_means(sums: Sums) -> Sums:
@@ -410,7 +373,7 @@ def _about_rounded_means(sums: Sums) -> Sums:
     moved = shift.any(1)
     away = np.zeros_like(centre)
     away[at] = -shift
-    _recentre(ends, product, sums.weight, away, at[moved])
+    recentre(ends, product, sums.weight, away, at[moved])
     return replace(sums, centre=centre - away, ends=ends, product=product)
 
 
@@ -419,7 +382,7 @@ def moments_of(sums: Sums) -> list[Moments]:
     kinds = []
     sums = _about_rounded_means(sums)
     product = sums.product
-    for k, ((left, right), lag) in enumerate(zip(_ROWS, _LAGS, strict=True)):
+    for k, ((left, right), lag) in enumerate(zip(ROWS, LAGS, strict=True)):
         kinds.append(
             CoMoment.several(
                 sums.centre,

@@ -42,15 +42,15 @@ class Taken(NamedTuple):
 
 class Between(NamedTuple):
     """The open records of two merged tracks, sorted, `settled` being 1 for those of the one and 2 for those of
-    the other; how many realizations both have, and how many steps."""
+    the other; the realizations that both have, and for each step that both hold its realization."""
 
     key: np.ndarray
     time: np.ndarray
     values: np.ndarray
     weight: np.ndarray
     settled: np.ndarray
-    shared: int
-    overlaps: int
+    shared: np.ndarray
+    overlaps: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -233,13 +233,18 @@ class Tracks:
         weight = np.concatenate([self.open_weight[lone_a], other.open_weight[lone_b]])[order]
         settled = np.where(order < lone_a.sum(), 1, 2)
         place = everywhere[order]
-        size = _size(*mine) + _size(*theirs)
         starts, stops = _union(np.concatenate([mine[0], theirs[0]]), np.concatenate([mine[1], theirs[1]]))
-        shared = len(np.intersect1d(self.key, other.key))
+        shared = np.intersect1d(self.key, other.key)
+        steps = self._steps(shared) + other._steps(shared)
         self.key, self.start, self.stop = line.key(starts), line.time(starts), line.time(stops)
         self._open(line, a, b[lone_b], other.open_values[lone_b], other.open_weight[lone_b])
-        overlaps = size - _size(starts, stops)
+        overlaps = np.repeat(shared, steps - self._steps(shared))
         return Between(line.key(place), line.time(place), values, weight, settled, shared, overlaps)
+
+    def _steps(self, keys: np.ndarray) -> np.ndarray:
+        """How many steps each of these realizations has."""
+        found = np.bincount(self.key, self.stop - self.start + 1, minlength=int(keys.max(initial=0)) + 1)
+        return np.asarray(found[keys], np.int64)
 
     def renumbered(self, keys: np.ndarray) -> Tracks:
         """The tracks of the realizations with keys[k] >= 0, under those keys."""
@@ -346,7 +351,3 @@ def _union(starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarra
     head = np.concatenate([[True], starts[1:] > reach[:-1] + 1])
     ends = np.concatenate([np.flatnonzero(head)[1:] - 1, [len(starts) - 1]])
     return starts[head], reach[ends]
-
-
-def _size(starts: np.ndarray, stops: np.ndarray) -> int:
-    return int((stops - starts + 1).sum())

@@ -10,7 +10,7 @@ memory, dispersion and weight are those of greatest likelihood.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import logsumexp, ndtri
@@ -28,65 +28,109 @@ WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 MEMORIES = (0.0, 0.3, 0.5, 0.7, 0.85, 0.95)
 #: Pairs from which shape, dispersion and weight are chosen; the rest is for their own activity.
 CHOOSE_FROM = 1000
+#: Pairs from which their memory is learned, and pairs whose likelihoods are found at once.
+LEARN_FROM, BLOCK = 5000, 4096
 #: Likelihoods are compared with P as it is; a change must gain this much to be believed.
 GAIN = 2.0
 
 
 @dataclass(frozen=True, eq=False)
-class Activity:
-    """`mean` and `variance` [K, T - 1] of a_t; `matrices` [C, S, S] with moves drawn by `weight` to P (1) or
-    to the product form (0); `dispersion` phi, `shape` and `memory` of the activities."""
+class Habits:
+    """What activities and moves have in common at all times: `matrices` [C, S, S] with moves drawn by `weight`
+    to P (1) or to the product form (0); `dispersion` phi, `shape` and `memory` of the activities, and their
+    `average`, which P stands for."""
 
-    mean: np.ndarray
-    variance: np.ndarray
     matrices: np.ndarray
     weight: float
     dispersion: float
     shape: float
     memory: float
+    average: float
+
+    @property
+    def spread(self) -> float:
+        """How many times as much moves vary as those of independent movers, in an average step; changes tell
+        the product of activity and dispersion best."""
+        return self.dispersion * self.average
 
 
-def activity(y: np.ndarray, chain: Transitions, cell: np.ndarray) -> Activity:
-    """From counts y [K, T, S] and the cell [T - 1] of each pair."""
+@dataclass(frozen=True, eq=False)
+class Activity:
+    """`mean` and `variance` [K, T - 1] of a_t."""
+
+    mean: np.ndarray
+    variance: np.ndarray
+
+
+def learn(y: np.ndarray, chain: Transitions, cell: np.ndarray) -> Habits:
+    """From counts y [K, T, S] and the cell [K, T - 1] of each pair."""
+    y, cell = _sample(y, cell)
     x = unmixed(y, chain.noise)
-    K, T, _S = x.shape
-    pairs = np.argwhere(~np.isnan(x[:, :-1]).any(2) & ~np.isnan(x[:, 1:]).any(2))
-    product = _product_form(chain.matrices, x, cell)
+    pairs = _observed(x)
     if not len(pairs):
         raise InputError("no two steps in a row were observed, so nothing tells how much moved")
+    product = _product_form(chain.matrices, x, cell)
     few = pairs[np.linspace(0, len(pairs) - 1, min(len(pairs), CHOOSE_FROM)).astype(int)]
     data = _Pairs.of(x, few, chain, cell)
     best = (-np.inf, 1.0, 1.0, SHAPES[-1])
     for weight in sorted(WEIGHTS, reverse=True):
         P = weight * chain.matrices + (1 - weight) * product
-        table = data.table(P[cell[few[:, 1]]], COARSE, DISPERSIONS)
+        table = data.table(P[data.cell], COARSE, DISPERSIONS)
         for shape in reversed(SHAPES):
             fits = logsumexp(table + _prior(COARSE, shape)[None, :, None], axis=1).sum(0)
             f = int(fits.argmax())
             if fits[f] > best[0] + (GAIN if np.isfinite(best[0]) else 0):
                 best = (float(fits[f]), weight, float(DISPERSIONS[f]), shape)
     _, weight, phi, shape = best
-    P = weight * chain.matrices + (1 - weight) * product
-    tables = np.zeros((K, T - 1, len(ACTIVITIES)))
-    data = _Pairs.of(x, pairs, chain, cell)
-    tables[pairs[:, 0], pairs[:, 1]] = data.table(P[cell[pairs[:, 1]]], ACTIVITIES, np.array([phi]))[:, :, 0]
-    prior = _prior(ACTIVITIES, shape)
-    found = max((_remembered(tables, prior, rho) for rho in MEMORIES), key=lambda r: r[0])
-    posterior = found[1]
+    habits = Habits(weight * chain.matrices + (1 - weight) * product, weight, phi, shape, 0.0, 1.0)
+    tables, prior = _tables(x, chain, cell, habits), _prior(ACTIVITIES, shape)
+    _, posterior, memory = max((_remembered(tables, prior, rho) for rho in MEMORIES), key=lambda r: r[0])
+    return replace(habits, memory=memory, average=float((posterior @ ACTIVITIES)[tuple(pairs.T)].mean()))
+
+
+def activity(y: np.ndarray, chain: Transitions, cell: np.ndarray, habits: Habits) -> Activity:
+    """Of each pair of y [K, T, S], observed or not."""
+    tables = _tables(unmixed(y, chain.noise), chain, cell, habits)
+    posterior = _remembered(tables, _prior(ACTIVITIES, habits.shape), habits.memory)[1]
     mean = posterior @ ACTIVITIES
     variance = posterior @ ACTIVITIES**2 - mean**2
-    # P is that of an average step, and changes tell the product of activity and dispersion best.
-    average = float(mean.mean())
-    return Activity(mean / average, variance / average**2, P, weight, phi * average, shape, found[2])
+    # P is that of an average step.
+    return Activity(mean / habits.average, variance / habits.average**2)
+
+
+def _observed(x: np.ndarray) -> np.ndarray:
+    """[n, 2]: realization and left end of each pair."""
+    return np.argwhere(~np.isnan(x[:, :-1]).any(2) & ~np.isnan(x[:, 1:]).any(2))
+
+
+def _sample(y: np.ndarray, cell: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Realizations at even distances, and of each the last steps: as many as it takes."""
+    K, T, _ = y.shape
+    kept = max(1, min(K, LEARN_FROM // max(T, 1)))
+    chosen = np.linspace(0, K - 1, kept).astype(int)
+    return y[chosen, -LEARN_FROM:], cell[chosen][:, -(LEARN_FROM - 1) :]
+
+
+def _tables(x: np.ndarray, chain: Transitions, cell: np.ndarray, habits: Habits) -> np.ndarray:
+    """Log likelihood [K, T - 1, activities] of the change of each pair; 0 where it was not observed."""
+    K, T, _ = x.shape
+    pairs, phi = _observed(x), np.array([habits.dispersion])
+    tables = np.zeros((K, T - 1, len(ACTIVITIES)))
+    for start in range(0, len(pairs), BLOCK):
+        block = pairs[start : start + BLOCK]
+        data = _Pairs.of(x, block, chain, cell)
+        tables[tuple(block.T)] = data.table(habits.matrices[data.cell], ACTIVITIES, phi)[:, :, 0]
+    return tables
 
 
 @dataclass(frozen=True, eq=False)
 class _Pairs:
-    """Counts before [n, S], their changes [n, S], and the noise of both ends [2, n, S, S]."""
+    """Counts before [n, S], their changes [n, S], the noise of both ends [2, n, S, S], and the cell [n]."""
 
     before: np.ndarray
     change: np.ndarray
     noise: np.ndarray
+    cell: np.ndarray
 
     @classmethod
     def of(cls, x: np.ndarray, pairs: np.ndarray, chain: Transitions, cell: np.ndarray) -> _Pairs:
@@ -103,9 +147,9 @@ class _Pairs:
                     inverse = np.linalg.inv(A)
                     spread[ahead, at] = inverse @ R @ inverse.T
         # Counts are whole numbers: a change by one individual is never far from what is expected.
-        moved = np.trace(chance(before, chain.matrices[cell[t]]), axis1=1, axis2=2).mean() / S
+        moved = np.trace(chance(before, chain.matrices[cell[k, t]]), axis1=1, axis2=2).mean() / S
         spread[1] += max(min(1.0, moved), 1e-12) * np.eye(S)
-        return cls(before, x[k, t + 1] - x[k, t], spread)
+        return cls(before, x[k, t + 1] - x[k, t], spread, cell[k, t])
 
     def table(self, P: np.ndarray, activities: np.ndarray, dispersions: np.ndarray) -> np.ndarray:
         """Log likelihood [n, activities, dispersions] of the changes; P [n, S, S]."""
@@ -170,9 +214,9 @@ def _product_form(P: np.ndarray, x: np.ndarray, cell: np.ndarray) -> np.ndarray:
     overall = np.maximum(np.nanmean(x, (0, 1)), 1e-9)
     found = np.empty_like(P)
     for c in range(C):
-        mine = x[:, :-1][:, cell == c]
+        mine = x[:, :-1][cell == c]
         here = np.isfinite(mine).any()
-        mean = np.maximum(np.nanmean(mine, (0, 1)), 1e-9) if here else overall
+        mean = np.maximum(np.nanmean(mine, 0), 1e-9) if here else overall
         flow = mean[:, None] * P[c] * off
         out, into = flow.sum(1), flow.sum(0)
         table = np.outer(out, into) * off

@@ -19,7 +19,8 @@ COMPARED = 5000
 @dataclass(frozen=True, eq=False)
 class Alarms:
     """For each step of the series: `p_value` [T] of its count given those before it (NaN where too little
-    came before), `raised` [T], and `state` [T], the one that is farthest from its forecast.
+    came before), `raised` [T], and `state` [T], the one that is farthest from its forecast. Of several
+    realizations all are [K, T].
 
     >>> import aggmc_beam as am
     >>> y, _ = am.simulate([[0.9, 0.1], [0.3, 0.7]], steps=600, population=1000, seed=1)
@@ -37,9 +38,10 @@ class Alarms:
 def alarms(counts: Any, estimate: Any, *, rate: float = 0.01, time: int = 0) -> Alarms:
     """Steps that differ more from their one-step forecast than all but a part `rate` of those before.
 
-    counts: [T, S], a series whose first step is number `time`. rate: how many alarms there are in steps
-    where nothing happened. It holds whatever the distribution of errors, as long as it stays the same (the
-    p-value is a rank among the errors so far); an alarm needs at least 1 / rate - 1 steps before it.
+    counts: [T, S], a series whose first step is number `time`; or [K, T, S], realizations that come one after
+    the other, such as days, or that each are compared with those listed before it. rate: how many alarms
+    there are in steps where nothing happened. It holds whatever the distribution of errors, as long as it stays
+    the same (the p-value is a rank among the errors so far); an alarm needs at least 1 / rate - 1 steps before it.
 
     >>> import aggmc_beam as am
     >>> y, _ = am.simulate([[0.9, 0.1], [0.3, 0.7]], steps=3000, population=1000, seed=1)
@@ -48,24 +50,31 @@ def alarms(counts: Any, estimate: Any, *, rate: float = 0.01, time: int = 0) -> 
     True
     """
     y = check_counts(counts)
-    if len(y) != 1:
-        raise InputError(f"alarms take a single series [T, S]; got {len(y)} realizations")
     if not 0 < rate < 1:
         raise InputError(f"rate must lie between 0 and 1, such as 0.01; got {rate!r}")
     chain = Transitions.of(estimate)
-    surprise, state = _surprise(Tracked.of(y[0], chain, time))
-    p = np.full(len(surprise), np.nan)
-    for t in range(1, len(surprise)):
-        if np.isfinite(surprise[t]):
-            past = surprise[max(t - COMPARED, 0) : t]
-            past = past[np.isfinite(past)]
-            # The smallest p-value that rank can give is 1 / (n + 1).
-            if (len(past) + 1) * rate >= 1:
-                p[t] = (1 + (past >= surprise[t]).sum()) / (len(past) + 1)
+    found = [surprise(Tracked.of(one, chain, time)) for one in y]
+    p = ranks(np.concatenate([s for s, _ in found]), rate).reshape(y.shape[:2])
+    state = np.stack([s for _, s in found])
+    if np.ndim(counts) == 2:
+        p, state = p[0], state[0]
     return Alarms(p, p <= rate, state, rate)
 
 
-def _surprise(tracked: Tracked) -> tuple[np.ndarray, np.ndarray]:
+def ranks(surprise: np.ndarray, rate: float, known: int = 0) -> np.ndarray:
+    """p-values of surprises [n] among those before them; NaN where these are too few for an alarm at `rate`,
+    and for the first `known`, which are only compared with."""
+    p = np.full(len(surprise), np.nan)
+    for t in np.flatnonzero(np.isfinite(surprise)):
+        past = surprise[max(t - COMPARED, 0) : t]
+        past = past[np.isfinite(past)]
+        # The smallest p-value that rank can give is 1 / (n + 1).
+        if t >= known and (len(past) + 1) * rate >= 1:
+            p[t] = (1 + (past >= surprise[t]).sum()) / (len(past) + 1)
+    return p
+
+
+def surprise(tracked: Tracked) -> tuple[np.ndarray, np.ndarray]:
     """(squared error of each step in units of its variance [T], the state that is farthest off [T])."""
     chain, T = tracked.chain, len(tracked.seen)
     S = tracked.seen.shape[1]

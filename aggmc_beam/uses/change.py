@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +12,9 @@ import numpy as np
 
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimators.inference import student_quantile
-from aggmc_beam.result import Estimate, matrix_table
-from aggmc_beam.uses.follows import row_covariance
+from aggmc_beam.printing import matrix_table
+from aggmc_beam.result import Estimate, read_estimates
+from aggmc_beam.uses.covariance import row_covariance
 from aggmc_beam.uses.transitions import known_errors
 
 #: Directions of P with less than this part of the variance of the largest are rounding.
@@ -24,8 +26,8 @@ SIMULATIONS = 4000
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """The most likely change of P: `index` and `cell` of the first estimate after it, and the p-value of the
-    hypothesis that there is none. `before`, `after` [S, S] are mean matrices, `difference` and its
+    """The most likely change of P: `index`, `cell` and `window` of the first estimate after it, and the p-value of
+    the hypothesis that there is none. `before`, `after` [S, S] are mean matrices, `difference` and its
     `standard_error` what changed, `size` its root mean square. `scale` is how large errors are in truth,
     relative to the standard errors of the estimates.
 
@@ -40,6 +42,7 @@ class Change:
     states: tuple[str, ...]
     index: int
     cell: int | None
+    window: Mapping[str, Any] | None
     p_value: float
     before: np.ndarray
     after: np.ndarray
@@ -57,6 +60,8 @@ class Change:
 
     def __str__(self) -> str:
         where = f"estimate {self.index}" if self.cell is None else f"cell {self.cell}"
+        if self.window is not None:
+            where = str(self.window["start"])
         head = f"Change of P at {where}: p = {self.p_value:.2g}, root mean square {self.size:.3g}\n"
         return head + matrix_table(self.states, self.difference, self.standard_error)
 
@@ -65,8 +70,8 @@ def change(estimates: Sequence[Estimate] | Any, *, seed: int = 0) -> Change:
     """Test for one change of P along a sequence of estimates, and its date and size.
 
     estimates: `Estimates` of windows that do not overlap, or estimates of runs or groups in their order;
-    two are compared with each other. It is the matrices that are compared, not mean shares, which
-    move while P stays.
+    two are compared with each other; or the path of what a run of windows wrote. It is the matrices that are
+    compared, not mean shares, which move while P stays.
 
     The statistic is the greatest difference of means before and after, in standard errors, over all dates.
     With eight estimates or more its p-value comes from exchanging their order, so that standard errors
@@ -78,7 +83,7 @@ def change(estimates: Sequence[Estimate] | Any, *, seed: int = 0) -> Change:
     >>> am.change(am.estimate(y, chain=am.Window(100))).p_value > 0.05
     True
     """
-    items = list(estimates)
+    items = list(read_estimates(estimates) if isinstance(estimates, str | os.PathLike) else estimates)
     _check(items)
     P = np.stack([e.transition_matrix for e in items])
     error = np.stack([e.standard_error for e in items])
@@ -116,8 +121,33 @@ def change(estimates: Sequence[Estimate] | Any, *, seed: int = 0) -> Change:
     moved = float(np.sqrt(np.nanmean((after - before) ** 2)))
     names = items[0].states
     return Change(
-        names, s, items[s].cell, p_value, before, after, after - before, spread, moved, float(np.sqrt(scale))
+        names,
+        s,
+        items[s].cell,
+        items[s].window,
+        p_value,
+        before,
+        after,
+        after - before,
+        spread,
+        moved,
+        float(np.sqrt(scale)),
     )
+
+
+def apart(estimates: Sequence[Estimate]) -> list[Estimate]:
+    """Of windows that overlap those that do not, counted from the last; all of what are no windows.
+
+    >>> import aggmc_beam as am
+    >>> y, _ = am.simulate([[0.9, 0.1], [0.3, 0.7]], steps=400, seed=1)
+    >>> [e.cell for e in apart(am.estimate(y, chain=am.Window(100, every=50)))]
+    [-50, 50, 150, 250, 350]
+    """
+    kept: list[Estimate] = []
+    for e in reversed(list(estimates)):
+        if not kept or e.window is None or e.window["end"] <= kept[-1].window["start"]:  # type: ignore[index]
+            kept.append(e)
+    return kept[::-1]
 
 
 def _check(items: list[Any]) -> None:

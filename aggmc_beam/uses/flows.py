@@ -10,7 +10,7 @@ import numpy as np
 from aggmc_beam.errors import InputError
 from aggmc_beam.fit.observations import check_counts
 from aggmc_beam.noise import Exact
-from aggmc_beam.uses.activity import Activity, activity
+from aggmc_beam.uses.activity import Activity, Habits, activity, learn
 from aggmc_beam.uses.bands import count_bands
 from aggmc_beam.uses.latent_counts import LatentCounts, smooth
 from aggmc_beam.uses.margins import fit_margins
@@ -77,39 +77,47 @@ def flows(counts: Any, estimate: Any, *, time: int = 0, level: float = 0.95) -> 
     ((1, 49, 2, 2), [[754.0, 246.0], [764.0, 236.0]], [[683.0, 71.0], [81.0, 165.0]])
     """
     y = check_counts(counts)
-    chain = Transitions.of(estimate)
+    chain = Transitions.of(estimate).from_step(time)
     K, T, S = y.shape
     if len(chain.states) != S:
         raise InputError(f"counts have {S} states, the estimate has {len(chain.states)}")
     if not 0 < level < 1:
         raise InputError(f"level must lie between 0 and 1, such as 0.95; got {level!r}")
-    if isinstance(chain.noise, Exact):
-        _check_closed(y)
-    cell = chain.at(time + np.arange(T - 1))
-    how = activity(y, chain, cell)
-    P = powered(how.matrices[cell][None], how.mean)
-    latent = smooth(y, P, chain.noise, how.dispersion)
+    for k, counts in enumerate(y if isinstance(chain.noise, Exact) else ()):
+        why = not_closed(counts)
+        if why is not None:
+            raise InputError(f"realization {k}: {why}")
+    cell = np.broadcast_to(chain.at(time + np.arange(T - 1)), (K, T - 1))
+    return expected(y, chain, cell, learn(y, chain, cell), level)
+
+
+def expected(y: np.ndarray, chain: Transitions, cell: np.ndarray, habits: Habits, level: float) -> Flows:
+    """Flows in y [K, T, S], whose pairs belong to cells [K, T - 1], of movers with known habits."""
+    K, T, S = y.shape
+    how = activity(y, chain, cell, habits)
+    P = powered(habits.matrices[cell], how.mean)
+    latent = smooth(y, P, chain.noise, habits.spread)
     before, after = _margins(latent)
     first = before[:, :, :, None] * np.maximum(P, FLOOR)
     mean = fit_margins(first.reshape(-1, S, S), before.reshape(-1, S), after.reshape(-1, S))
     mean = mean.reshape(K, T - 1, S, S)
-    lower, upper = count_bands(mean, _variance(mean, chain, how, latent, cell), level)
+    lower, upper = count_bands(mean, _variance(mean, chain, how, habits, latent, cell), level)
     shown = np.concatenate([before, after[:, -1:]], 1)
-    return Flows(chain.states, mean, lower, upper, shown, how.mean, how.dispersion, level)
+    return Flows(chain.states, mean, lower, upper, shown, how.mean, habits.spread, level)
 
 
-def _check_closed(y: np.ndarray) -> None:
-    totals = y.sum(2)
-    off = np.nanmax(totals, 1) - np.nanmin(totals, 1) > 1e-6 * np.nanmax(totals, 1)
-    if (y < 0).any():
-        raise InputError("exact counts cannot be negative; name the noise model when estimating")
-    if off.any():
-        k = int(np.argmax(off))
-        low, high = np.nanmin(totals[k]), np.nanmax(totals[k])
-        raise InputError(
-            f"the total of realization {k} changes from {low:g} to {high:g}; "
-            "flows need a closed population: estimate with an outside state, or name the noise model"
+def not_closed(counts: np.ndarray) -> str | None:
+    """Why exact counts [T, S] have no flows, if they have none: members are neither made nor lost."""
+    totals = counts.sum(1)
+    if (counts < 0).any():
+        return "exact counts cannot be negative; name the noise model when estimating"
+    low, high = np.nanmin(totals), np.nanmax(totals)
+    if high - low > 1e-6 * high:
+        return (
+            f"its total changes from {low:g} to {high:g}; flows need a closed population: estimate with an "
+            "outside state, or name the noise model"
         )
+    return None
 
 
 def _margins(latent: LatentCounts) -> tuple[np.ndarray, np.ndarray]:
@@ -123,24 +131,27 @@ def _margins(latent: LatentCounts) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _variance(
-    mean: np.ndarray, chain: Transitions, how: Activity, latent: LatentCounts, cell: np.ndarray
+    mean: np.ndarray,
+    chain: Transitions,
+    how: Activity,
+    habits: Habits,
+    latent: LatentCounts,
+    cell: np.ndarray,
 ) -> np.ndarray:
     """[K, T - 1, S, S]: of the flow given both margins, with the errors of all that stands behind it.
 
     Given its margins a table G has covariance phi (D - D B'(B D B')^-1 B D), D = diag(G), B taking row and
     column sums; what changes the expected table is fitted to the margins by the same matrix.
     """
-    K, steps, S, _ = mean.shape
-    P, error = chain.matrices[cell], chain.errors[cell]
-    other = how.matrices[cell]
+    S = mean.shape[3]
     # Of moves from i to j by each member of i: the standard error of P, and what is between it and the
     # matrix that is used; no probability is more uncertain than a uniform one.
-    doubt = np.minimum(error**2 + (P - other) ** 2, 1 / 12)
+    off_by = (chain.matrices - habits.matrices) ** 2
+    doubt = np.minimum(chain.errors**2 + off_by, 1 / 12)[cell].reshape(-1, S, S)
     spread = how.variance / np.maximum(how.mean, 1e-9) ** 2
     flat = mean.reshape(-1, S, S)
     found = np.empty_like(flat)
     off = 1.0 - np.eye(S)
-    pair = np.tile(np.arange(steps), K)
     margin = _margin_covariance(latent).reshape(-1, 2 * S, 2 * S)
     for start in range(0, len(flat), BLOCK):
         block = slice(start, start + BLOCK)
@@ -153,9 +164,9 @@ def _variance(
         sums = np.concatenate([moved.sum(2), moved.sum(1)], 1)
         solved = np.einsum("nij,nj->ni", M, sums)
         shift = moved - G * (solved[:, :S, None] + solved[:, None, S:])
-        variance = how.dispersion * G * free
+        variance = habits.spread * G * free
         members = G.sum(2, keepdims=True) * how.mean.reshape(-1)[block, None, None]
-        variance += (members * free) ** 2 * doubt[pair[block]]
+        variance += (members * free) ** 2 * doubt[block]
         variance += shift**2 * spread.reshape(-1)[block, None, None]
         if margin.any():
             around = M @ margin[block] @ M

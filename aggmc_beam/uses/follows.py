@@ -12,7 +12,7 @@ from aggmc_beam.errors import InputError
 from aggmc_beam.estimators.inference import student_quantile
 from aggmc_beam.result import Estimate
 from aggmc_beam.simulation import stationary_distribution
-from aggmc_beam.uses.transitions import known_errors
+from aggmc_beam.uses.covariance import matrix_covariance
 
 #: How far a row is moved towards one state to find a derivative.
 STEP = 1e-6
@@ -155,8 +155,8 @@ def follows(estimate: Any, *, covariance: np.ndarray | None = None, level: float
     """Stationary shares, powers, stays, hitting and return times, mixing time, flux and generator of an
     estimate, each with standard error and interval.
 
-    covariance: of the entries of P, [S, S, S, S]; by default rows are independent and the entries of a row
-    share its standard errors as probabilities do, which sum to 1.
+    covariance: of the entries of P, [S, S, S, S]; by default `matrix_covariance` of the estimate: rows sum to 1,
+    and make up for each other as far as mean shares are known.
 
     >>> import aggmc_beam as am
     >>> y, _ = am.simulate([[0.9, 0.1], [0.3, 0.7]], steps=2000, realizations=10, seed=1)
@@ -174,33 +174,11 @@ def follows(estimate: Any, *, covariance: np.ndarray | None = None, level: float
         raise InputError(f"level must lie between 0 and 1, such as 0.95; got {level!r}")
     S = len(estimate.states)
     if covariance is None:
-        covariance = row_covariance(estimate.standard_error)
+        covariance = matrix_covariance(estimate)
     covariance = np.asarray(covariance, float)
     if covariance.size != S**4:
         raise InputError(f"covariance must have shape [{S}, {S}, {S}, {S}]; got {covariance.shape}")
     return Follows(estimate, covariance.reshape(S, S, S, S), level)
-
-
-def row_covariance(error: np.ndarray) -> np.ndarray:
-    """[S, S, S, S]: independent rows, each with these standard errors and a sum that does not vary.
-
-    Row i has covariance diag(d) - d d' / sum d, as probabilities of independent counts have, with d so
-    that its diagonal is error^2 (or nearest to it, where one error exceeds all others together).
-
-    >>> C = row_covariance(np.array([[0.1, 0.1], [0.3, 0.3]]))
-    >>> C[1, :, 1].round(3).tolist()
-    [[0.09, -0.09], [-0.09, 0.09]]
-    """
-    S = len(error)
-    square = known_errors(error) ** 2
-    d = 2 * square
-    for _ in range(200):
-        total = np.maximum(d.sum(1, keepdims=True), 1e-300)
-        d = np.minimum(square / np.maximum(1 - d / total, 0.02), 50 * square)
-    found = np.zeros((S, S, S, S))
-    for i in range(S):
-        found[i, :, i] = np.diag(d[i]) - np.outer(d[i], d[i]) / max(d[i].sum(), 1e-300)
-    return found
 
 
 def _slopes(function: Callable[[np.ndarray], np.ndarray], P: np.ndarray, value: np.ndarray) -> np.ndarray:

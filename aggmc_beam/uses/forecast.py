@@ -20,6 +20,8 @@ ORIGINS, LEAST = 1000, 20
 PRIOR_ERRORS = 10
 #: How much of a variance may be that of its time.
 OWN = (1.0, 0.75, 0.5, 0.25, 0.0)
+#: Steps whose noises are averaged where they differ.
+NOISES = 200
 #: Draws of the error of P.
 DRAWS = 50
 MAX_STEPS = 100_000
@@ -130,6 +132,7 @@ class Tracked:
     def of(cls, y: np.ndarray, chain: Transitions, start: int, learn: int | None = None) -> Tracked:
         """`learn`: how many steps tell the dispersion of noisy counts, by default all."""
         T, S = y.shape
+        chain = chain.from_step(start)
         cell = chain.at(start + np.arange(max(T - 1, 1)))
         seen = unmixed(y[None], chain.noise)[0]
         if isinstance(chain.noise, Exact) and not np.isnan(y).any():
@@ -155,9 +158,12 @@ def one_step_dispersion(y: np.ndarray, chain: Transitions, cell: np.ndarray) -> 
     level = np.nanmean(x, 0)[None]
     noise = 0.0
     if not isinstance(chain.noise, Exact):
-        A, _, R = noise_at(chain.noise, 0, level)
-        inverse = np.linalg.inv(A)
-        R0 = inverse @ R[0] @ inverse.T
+        R0 = np.zeros((len(x[0]), len(x[0])))
+        for t in range(min(len(x), NOISES) if chain.noise.varies else 1):
+            A, _, R = noise_at(chain.noise, t, level)
+            inverse = np.linalg.inv(A)
+            R0 += inverse @ R[0] @ inverse.T
+        R0 /= min(len(x), NOISES) if chain.noise.varies else 1
         noise = float(np.trace(R0) + np.mean(np.trace(P.swapaxes(1, 2) @ R0 @ P, axis1=1, axis2=2)))
     ok = np.isfinite(off).all(1)
     observed = float((off[ok] ** 2).sum(1).mean()) - noise if ok.any() else 0.0

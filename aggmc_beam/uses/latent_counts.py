@@ -55,6 +55,11 @@ def smooth(y: np.ndarray, matrices: np.ndarray, noise: Noise, dispersion: float)
         mean[:, t] += np.einsum("kij,kj->ki", gain, mean[:, t + 1] - ahead[:, t + 1])
         spread[:, t] += _turned(gain, spread[:, t + 1] - wide[:, t + 1])
         cross[:, t] = gain @ spread[:, t + 1]
+    if isinstance(noise, Exact):
+        # What was counted exactly is so, without the rounding of a filter.
+        seen = ~np.isnan(y).any(2)
+        mean[seen], spread[seen] = y[seen], 0.0
+        cross[seen[:, :-1] | seen[:, 1:]] = 0.0
     return LatentCounts(mean, spread, cross)
 
 

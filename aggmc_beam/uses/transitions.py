@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from aggmc_beam.errors import InputError
+from aggmc_beam.fit.resolve import Mapped
 from aggmc_beam.noise import Noise
 from aggmc_beam.result import Estimate, Estimates
 
@@ -19,7 +21,8 @@ UNKNOWN = 12**-0.5
 class Transitions:
     """`matrices` and `errors` [C, S, S] and `shares` [C, S] of cells; `at` tells the cell of a step.
 
-    Steps beyond those of a chain with a matrix per step start again from the first, as phases of a cycle do.
+    Phases of a cycle of `period` steps come again. A step without a cell of its own, such as one after
+    those of a chain with a matrix per step, has the matrix of all.
     """
 
     matrices: np.ndarray
@@ -43,13 +46,14 @@ class Transitions:
             items, cells, kind = _cells(estimate)
         else:
             raise InputError(f"an Estimate or Estimates is needed, not {type(estimate).__name__}")
-        first, period = items[0], 1
-        if kind == "cycle":
-            period = max([*cells, *estimate.skipped]) + 1
+        first = items[0]
+        period = int(first.diagnostics["cycle"]["period"]) if kind == "cycle" else 1
         P = np.stack([_filled(e) for e in items])
         errors = np.stack([known_errors(e.standard_error) for e in items])
         shares = np.stack([np.nan_to_num(e.stationary) for e in items])
         noise = first.noise
+        if isinstance(noise, Mapped):  # records are those of the noise itself
+            noise = noise.original
         if not noise.is_known:
             raise InputError(f"{noise.name} noise still has a parameter to be estimated")
         return cls(
@@ -74,6 +78,10 @@ class Transitions:
             self, matrices=np.where(lost, stay, self.matrices), errors=np.where(lost, UNKNOWN, self.errors)
         )
 
+    def from_step(self, start: int) -> Transitions:
+        """With the noise of step `start` as that of the first record."""
+        return replace(self, noise=Later(self.noise, start)) if start and self.noise.varies else self
+
     @property
     def pooled(self) -> int:
         """The index of the matrix of all cells, which stands last where there are several."""
@@ -93,6 +101,29 @@ class Transitions:
         return np.asarray(np.where(cells[place] == time, place, self.pooled))
 
 
+@dataclass(frozen=True)
+class Later(Noise):
+    """Noise that differs by step, whose step 0 is another's step `start`."""
+
+    of: Noise
+    start: int
+
+    name: ClassVar[str] = "later"
+
+    @property
+    def varies(self) -> bool:
+        return True
+
+    def at(self, t: int) -> Noise:
+        return self.of.at(self.start + t)
+
+    def covariance(self, mean: ArrayLike) -> np.ndarray | None:
+        raise InputError("this noise differs by time step: ask at(t) for the model of one step")
+
+    def sample(self, n: ArrayLike, rng: np.random.Generator) -> np.ndarray:
+        raise InputError("this noise differs by time step: ask at(t) for the model of one step")
+
+
 def _cells(estimates: Estimates) -> tuple[list[Estimate], tuple[int, ...], str]:
     items = list(estimates)
     if not items:
@@ -100,7 +131,25 @@ def _cells(estimates: Estimates) -> tuple[list[Estimate], tuple[int, ...], str]:
     cells = tuple(int(c or 0) for c in estimates.cells)
     if items[0].window is not None:
         return items, cells, "window"
-    return [*items, estimates.pooled or items[-1]], cells, "cycle"
+    kind = "cycle" if "cycle" in items[0].diagnostics else "steps"
+    return [*items, estimates.pooled or _mean(items)], cells, kind
+
+
+def _mean(items: list[Estimate]) -> Estimate:
+    """Of cells whose pooled estimate was not kept: weighted by their pairs."""
+    weight = np.array([max(e.counts["pairs"], 1) for e in items], float)
+    known = np.stack([np.isfinite(e.transition_matrix).all(1) for e in items])
+    weights = np.maximum(weight[:, None] * known, 1e-300)
+    P = np.stack([np.nan_to_num(e.transition_matrix) for e in items])
+    error = np.stack([known_errors(e.standard_error) for e in items])
+    shares = np.average([np.nan_to_num(e.stationary) for e in items], 0, weight)
+    return replace(
+        items[0],
+        transition_matrix=(P * weights[:, :, None]).sum(0) / weights.sum(0)[:, None],
+        # No smaller than if all erred alike.
+        standard_error=(error * weights[:, :, None]).sum(0) / weights.sum(0)[:, None],
+        stationary=shares,
+    )
 
 
 def _filled(estimate: Estimate) -> np.ndarray:

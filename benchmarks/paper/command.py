@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from aggmc_beam.cli import end_like_interrupt
+from aggmc_beam.durable import write_atomically
 from aggmc_beam.errors import InputError
 from aggmc_beam.progress import Progress
-from aggmc_beam.sums.storage import write_atomically
 from benchmarks.paper import figures
 from benchmarks.paper.claims import Finding, findings
 from benchmarks.paper.grid import Cell, cells, load_experiment

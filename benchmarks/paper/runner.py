@@ -13,7 +13,7 @@ from dataclasses import asdict, astuple, fields
 from functools import partial
 from pathlib import Path
 
-from aggmc_beam.sums.storage import write_atomically
+from aggmc_beam.durable import write_atomically
 from benchmarks.paper.grid import Cell
 from benchmarks.paper.trial import Row, run
 

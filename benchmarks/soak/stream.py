@@ -231,7 +231,7 @@ def on_beam(number: int, realizations: int) -> int:
     import apache_beam as beam
     from apache_beam.transforms.window import TimestampedValue
 
-    from aggmc_beam.beam.bounded import REJECTED
+    from aggmc_beam.beam.exact import REJECTED
     from aggmc_beam.beam.guard import by_realization
     from aggmc_beam.beam.health import LEDGER
     from aggmc_beam.beam.pair import Pair

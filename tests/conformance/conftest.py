@@ -1,4 +1,4 @@
-"""The suite runs against the runner that $AGGMC_RUNNER names, and is not collected without one."""
+"""The suite runs against the runner that $AGGMC_RUNNER names, and says so where none is named."""
 
 from __future__ import annotations
 
@@ -26,6 +26,10 @@ VERSIONS: list[str] = []
 
 def pytest_configure(config):
     if not NAME:
+        paths = [Path(config.invocation_params.dir, arg.split("::")[0]).resolve() for arg in config.args]
+        if any(HERE == path or HERE in path.parents for path in paths):
+            raise pytest.UsageError("name a Beam runner: make conformance RUNNER=fnapi, or AGGMC_RUNNER=fnapi pytest "
+                                    "tests/conformance; docs/runners.md lists them")  # fmt: skip
         return
     config.addinivalue_line("markers", "feature(names): what a test of this suite shows")
     # Workers run in this process, and complain in threads of their own when their runner stops.

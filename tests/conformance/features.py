@@ -19,6 +19,7 @@ FEATURES = {
     "moments": "saved moments",
     "errors": "an error in the data, told in one line",
     "transform": "EstimateTransitions in a pipeline",
+    "steps": "SumRecords and SumsCombineFn in sliding windows",
     "stream": "a watched folder: estimates are refreshed",
     "stream-bad": "stream: repeated and bad records",
     "failover": "a worker machine is lost during a stream: sums are exact",
@@ -30,6 +31,10 @@ UNSUPPORTED = {
         (runner, feature): "it runs each step to its end before the next begins"
         for runner in ("fnapi", "fnapi-multi")
         for feature in ("stream", "stream-bad")
+    },
+    **{
+        ("spark", feature): "Beam's portable Spark runner takes bounded pipelines; see below"
+        for feature in ("stream", "stream-bad", "failover")
     },
     **{
         (runner, "failover"): "it runs on one machine, and does not outlive it"

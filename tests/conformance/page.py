@@ -11,7 +11,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 RESULTS = DOCS / "runners"
 PAGE = DOCS / "runners.md"
 BEGIN, END = "<!-- table: written by make conformance -->", "<!-- end of the table -->"
-ORDER = ("fnapi", "fnapi-multi", "prism", "flink", "flink-external")
+ORDER = ("fnapi", "fnapi-multi", "prism", "flink", "flink-external", "spark")
 
 
 def save(name: str, versions: str, features: dict[str, str]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2] / "clusters"))
 
 import flink
+import spark
 from prism import prism
 from store import BEAM
 
@@ -66,10 +67,17 @@ def _flink(name: str) -> Runner:
     )
 
 
+def _spark(name: str) -> Runner:
+    versions = spark.up()
+    job = ("--runner=PortableRunner", f"--job_endpoint={spark.JOB_SERVER}", "--environment_type=LOOPBACK")
+    return Runner(name, (*job, QUICK), f"{versions}, Beam {BEAM} for Python")
+
+
 STARTERS = {
     "fnapi": _fnapi,
     "fnapi-multi": _fnapi_multi,
     "prism": _prism,
     "flink": _flink,
     "flink-external": _flink,
+    "spark": _spark,
 }

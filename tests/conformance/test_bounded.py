@@ -11,9 +11,10 @@ import polars as pl
 import pytest
 from agreement import compare, on_beam
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.transforms import window
 
 import aggmc_beam as am
-from aggmc_beam.beam import EstimateTransitions
+from aggmc_beam.beam import Estimate, EstimateTransitions, SumRecords, SumsCombineFn
 from aggmc_beam.beam.sinks import WriteEstimates
 from aggmc_beam.config import read_config
 from aggmc_beam.sums.run_file import load_run
@@ -130,3 +131,35 @@ def test_the_transform_in_a_pipeline_of_ones_own(runner, tmp_path):
     [found] = map(am.Estimate.from_json, text.splitlines())
     np.testing.assert_allclose(found.transition_matrix, expected.transition_matrix, rtol=0, atol=1e-10)
     assert found.counts["duplicates"] == 5
+
+
+@pytest.mark.feature("steps")
+def test_steps_that_are_used_alone_keep_windows(runner, tmp_path):
+    y = frames.counts(K=25, T=20)
+    items = [{"realization": k, "time": t, "counts": y[k, t].tolist()} for k, t in np.ndindex(y.shape[:2])]
+    options = {"noise": am.Binomial(0.5), "population": 200}
+    with beam.Pipeline(options=PipelineOptions([*runner.options])) as pipeline:
+        given = (
+            pipeline
+            | beam.Create(items)
+            | beam.Map(lambda r: window.TimestampedValue(("all", r), r["time"]))
+            | beam.WindowInto(window.SlidingWindows(10, 5))
+        )
+        combined = given | beam.CombinePerKey(SumsCombineFn(frames.STATES, **options))
+        exact = given | SumRecords.PerKey(frames.STATES, **options)
+        for name, sums in (("combined", combined), ("exact", exact.sums)):
+            found = sums | f"E {name}" >> Estimate(estimator="mom")
+            rows = found | f"R {name}" >> beam.MapTuple(_started)
+            _ = rows | f"W {name}" >> beam.io.WriteToText(str(tmp_path / name), num_shards=1)
+    for name in ("combined", "exact"):
+        [path] = tmp_path.glob(f"{name}-*")
+        found = dict(json.loads(text) for text in path.read_text(encoding="utf-8").splitlines())
+        assert sorted(map(int, found)) == [-5, 0, 5, 10, 15]
+        for start, matrix in found.items():
+            part = y[:, max(0, int(start)) : int(start) + 10]
+            expected = am.estimate(part, states=frames.STATES, estimator="mom", **options)
+            np.testing.assert_allclose(matrix, expected.transition_matrix, rtol=0, atol=1e-10)
+
+
+def _started(_, estimate, window=beam.DoFn.WindowParam):
+    return json.dumps([int(window.start), estimate.transition_matrix.tolist()])

@@ -24,7 +24,7 @@ MOST = 8
 #: Estimators that choose by the statistics of the data.
 CHOOSING = ("auto", "gmm")
 #: Diagnostics that are no statistics.
-APART = ("choice", "final")
+APART = ("choice", "cycle", "final")
 
 Record = dict[str, Any]
 

@@ -396,7 +396,7 @@ def _(tmp: Path) -> doors.Record:
 @add("moments: merge of files that hold the same records")
 def _(tmp: Path) -> doors.Record:
     files = [saved(tmp, f"part{i}", rows()[: 150 + 60 * i]) for i in range(2)]
-    code, text = doors.command("moments", "merge", *files, "-o", str(tmp / "all"))
+    code, text = doors.command("moments", "merge", *files, "-o", str(tmp / "all"), "--allow-overlap")
     assert code == 0, text
     return moments(
         tmp, str(tmp / "all"), "--noise", "binomial:0.8", "--population", "300", "--estimator", "cls"

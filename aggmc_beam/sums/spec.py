@@ -1,0 +1,114 @@
+"""SumSpec: all that sums depend on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from aggmc_beam.budget import MEMORY, check_memory, size_of_sums
+from aggmc_beam.chain import Chain, Cycle, LocalChain, Parametric, Window
+from aggmc_beam.clock import Clock
+from aggmc_beam.config.special import chain_to_plain
+from aggmc_beam.errors import InputError
+from aggmc_beam.noise import Exact, Noise
+from aggmc_beam.records import REALIZATION
+
+#: How a realization's population is known: not at all or one for all, from a column, or by its total.
+ONE, COLUMN, TOTALS = POPULATIONS = "one", "column", "totals"
+
+
+@dataclass(frozen=True)
+class SumSpec:
+    """All that sums depend on; what a running job, or a run that goes on from saved sums, may not change.
+
+    `populations` tells how those of realizations are known. `undo` tells whether the mean of `noise` is undone
+    on each record. `population` is the one of all realizations, if it is known.
+    """
+
+    states: tuple[str, ...]
+    chain: Chain
+    noise: Noise = field(default_factory=Exact)
+    populations: str = ONE
+    undo: bool = False
+    population: float | None = None
+    clock: Clock = field(default_factory=Clock)
+    group_by: tuple[str, ...] = ()
+    replicates: int | None = None
+    block: int | None = None
+    realization: str = REALIZATION
+    """The column that names realizations: under another name the same record would be met as a new one."""
+    memory: int = field(default=MEMORY, compare=False)
+    """How many bytes the sums may take, which does not change them."""
+
+    def __post_init__(self) -> None:
+        S = len(self.states)
+        check_memory(size_of_sums(S, 1), self.memory, f"the sums of {S:,} states", "take fewer states")
+        if self.replicates is not None:
+            change = "lower uncertainty.replicates"
+            check_memory(self.replicates * S * S * 8, self.memory, f"{self.replicates:,} replicates", change)
+        if isinstance(self.chain, Window):
+            windows = self.chain.size // (self.chain.every or self.chain.size)
+            what = f"the {windows:,} windows that each step is in"
+            check_memory(windows * S * S * 8 * 4, self.memory, what, "raise chain.window.every")
+
+    @classmethod
+    def plan(
+        cls,
+        states: tuple[str, ...],
+        chain: Chain,
+        noise: Noise,
+        population: float | str | None = None,
+        has_populations: bool = False,
+        is_open: bool = False,
+        clock: Clock | None = None,
+        group_by: tuple[str, ...] = (),
+        replicates: int | None = None,
+        block: int | None = None,
+        realization: str = REALIZATION,
+        memory: int = MEMORY,
+    ) -> SumSpec:
+        """The spec of a run: `population` is N of every realization, unless it is "estimate" or records have
+        their own (`has_populations`). The totals of exact counts tell it, unless individuals enter and leave
+        (`is_open`)."""
+        N = float(population) if isinstance(population, int | float) else None
+        populations = ONE
+        if has_populations:
+            populations = COLUMN
+        elif N is None and isinstance(noise, Exact) and not is_open:
+            populations = TOTALS
+        if noise.is_known:
+            noise.at(0).matrix(len(states))  # raises if the model does not fit the number of states
+        undo = noise.varies
+        if populations != ONE and noise.is_known and not noise.varies:  # shares would distort an offset
+            undo = bool((noise.offset(len(states)) != 0).any())
+        return cls(states, chain, noise, populations, undo, None if is_open else N, clock or Clock(), group_by,
+                   replicates, block, realization, memory)  # fmt: skip
+
+    @property
+    def undone(self) -> Noise | None:
+        """The noise whose mean was undone on each record, if any."""
+        return self.noise if self.undo else None
+
+    @property
+    def cells(self) -> Chain:
+        """The chain, with the phases of cycles and windows as local clocks show them."""
+        by_phase = isinstance(self.chain, Window | Cycle | Parametric)
+        return (
+            LocalChain(self.chain, self.clock.local)
+            if by_phase and not self.clock.zone.is_utc
+            else self.chain
+        )
+
+    def check_joins(self, other: SumSpec, what: str) -> None:
+        """`InputError` unless sums of the other can be added to these."""
+        differences = {
+            "states": (list(self.states), list(other.states)),
+            "the columns of groups": (list(self.group_by), list(other.group_by)),
+            "the columns of realizations": (self.realization, other.realization),
+            "the chain": (chain_to_plain(self.chain), chain_to_plain(other.chain)),
+            "the time step": (self.clock, other.clock),
+            "how populations are known": (self.populations, other.populations),
+            "the noise that changes with time": (self.undone, other.undone),
+        }
+        for name, (a, b) in differences.items():
+            if a != b:
+                raise InputError(f"{what} cannot be joined: {name} differ ({a} and {b})")
