@@ -157,3 +157,21 @@ def test_sums_remember_the_time_zone(tmp_path):
     other = run(read_config({**plain, "input": {"files": str(path), "step": "1h"}})).state
     with pytest.raises(InputError, match="the time step differ"):
         again.spec.check_joins(other.spec, "these")
+
+
+def test_a_phase_over_midnight_is_not_lost_where_the_day_has_a_column():
+    hours = [(datetime(2024, 3, 1) + timedelta(hours=h)) for h in range(24 * 20)]
+    counts = np.random.default_rng(2).multinomial(50, [0.5, 0.5], len(hours))
+    frame = pl.DataFrame(
+        {
+            "day": [h.date() for h in hours],
+            "hour": [h.hour for h in hours],
+            "a": counts[:, 0],
+            "b": counts[:, 1],
+        }
+    )
+    known = {"states": ["a", "b"], "chain": am.Cycle(24), "population": 50, "estimator": "mom"}
+    by_day = am.estimate(frame, realization="day", time="hour", **known)
+    joined = am.estimate(frame, realization=None, time=["day", "hour"], step="1h", **known)
+    assert 23 not in [e.cell for e in by_day]
+    assert [e.cell for e in joined] == list(range(24))

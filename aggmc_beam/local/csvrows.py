@@ -127,13 +127,19 @@ def odd_lines(data: bytes, separator: str) -> np.ndarray:
     marks = np.frombuffer(data, np.uint8)
     at = np.flatnonzero(marks == QUOTE[0])
     ends = np.flatnonzero(marks == LINE[0])
+    bounds = np.zeros(256, bool)
+    bounds[[LINE[0], ord("\r"), separator.encode()[0]]] = True
+    before, after = bounds[marks[at - 1]], bounds[marks[np.minimum(at + 1, len(marks) - 1)]]
+    before[at == 0] = after[at == len(marks) - 1] = True
+    if (
+        before[::2].all()
+        and after[1::2].all()
+        and len(at) % 2 == 0
+        and not (np.searchsorted(at, ends) % 2).any()
+    ):
+        return np.zeros(0, np.int64)
     line = np.searchsorted(ends, at)
     _, first, number = np.unique(line, return_index=True, return_counts=True)
-    within = np.arange(len(at)) - np.repeat(first, number)
-    opens = within % 2 == 0
-    bounds = np.array([LINE[0], ord("\r"), *separator.encode()[:1]], np.uint8)
-    before = np.where(at > 0, marks[np.maximum(at - 1, 0)], LINE[0])
-    after = np.where(at + 1 < len(marks), marks[np.minimum(at + 1, len(marks) - 1)], LINE[0])
-    wrong = np.where(opens, ~np.isin(before, bounds), ~np.isin(after, bounds))
-    wrong |= np.repeat(number % 2 == 1, number)
+    opens = (np.arange(len(at)) - np.repeat(first, number)) % 2 == 0
+    wrong = np.where(opens, ~before, ~after) | np.repeat(number % 2 == 1, number)
     return np.unique(line[wrong])
