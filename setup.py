@@ -21,7 +21,8 @@ CORE = [
 ]
 GCP = ["apache-beam[gcp]>=2.60,<3"]
 YAML = ["apache-beam[yaml]>=2.60,<3"]
-EXCEL = ["xlsxwriter>=3,<4"]
+# Workbooks: Polars reads them by the one and writes them by the other.
+EXCEL = ["fastexcel>=0.12,<1", "xlsxwriter>=3,<4"]
 REPORT = ["matplotlib>=3.8,<4"]
 TABLES = ["duckdb>=1,<2", "pandas>=2,<4", "xarray>=2024.1"]  # whose tables are read; none is needed
 TEST = ["hypothesis>=6.100,<7", "jsonschema>=4,<5", "pytest>=8,<10", "pytest-xdist>=3.5,<4"]

@@ -6,6 +6,7 @@ A pair belongs to the cell of its left end, so none is lost at a boundary.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -185,6 +186,28 @@ class Parametric:
 
     def groups(self, cells: list[int]) -> list[tuple[int, list[int]]]:
         return [(c, [c]) for c in cells]
+
+
+@dataclass(frozen=True)
+class LocalChain:
+    """A chain whose cells go by other steps, such as those that local clocks show."""
+
+    chain: Chain
+    local: Callable[[np.ndarray], np.ndarray]
+
+    @property
+    def name(self) -> str:
+        return self.chain.name
+
+    @property
+    def centred(self) -> bool:
+        return self.chain.centred
+
+    def cells(self, time: np.ndarray) -> np.ndarray:
+        return self.chain.cells(self.local(time))
+
+    def groups(self, cells: list[int]) -> list[tuple[int, list[int]]]:
+        return self.chain.groups(cells)
 
 
 def as_chain(chain: Chain | str) -> Chain:

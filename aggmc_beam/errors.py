@@ -21,6 +21,10 @@ class UsageError(InputError):
     """The command or the config is wrong, rather than the data."""
 
 
+class Rejected(ValueError):
+    """A row that is not a record; the message says why."""
+
+
 def nearest(given: Any, valid: Iterable[str]) -> str:
     """A hint with the nearest valid name.
 

@@ -34,9 +34,12 @@ from aggmc_beam.sums.sums import Sums
 
 #: Libraries that make tables, and the options that say what a table's columns hold.
 LIBRARIES = ("polars", "pandas", "pyarrow", "duckdb", "_duckdb", "xarray")
-COLUMN_OPTIONS = ("realization", "time", "counts", "state", "step", "absent", "missing", "values", "group_by")
+COLUMN_OPTIONS = (
+    "realization", "time", "counts", "state", "step", "absent", "missing", "values", "group_by", "timezone",
+    "time_format", "decimal", "marks", "separator", "encoding", "skip_lines", "sheet", "max_rejected",
+)  # fmt: skip
 #: Endings of files that hold records.
-TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".pq")
+TABLES = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".parquet", ".pq", ".xlsx", ".xlsm", ".xls", ".ods")
 
 
 def estimate(

@@ -6,12 +6,14 @@ Every row ends in exactly one of four places, so the four numbers add up to what
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from aggmc_beam.errors import InputError
 
+#: The share of rows that may be rejected where a config does not say.
+USUAL = 0.05
 #: A share is judged from this many records on while more may come; of all records, at any number.
 MIN_SHARED = 1000
 
@@ -77,10 +79,17 @@ class Ledger:
         return f"{self.read:,} rows read: {ends}"
 
 
-def check_rejected(rejected: int, read: int, limit: int | float | None, complete: bool = True) -> None:
+def check_rejected(
+    rejected: int,
+    read: int,
+    limit: int | float | None,
+    complete: bool = True,
+    reasons: Callable[[], object] | None = None,
+) -> None:
     """`InputError` if more than `limit` of `read` records were rejected.
 
-    `limit` is a number, or as a float a share. `complete` tells that no more records will come.
+    `limit` is a number, or as a float a share. `complete` tells that no more records will come; `reasons` are those
+    of the rejections, for the message.
 
     >>> check_rejected(3, 100, 0.02, complete=False)
     >>> check_rejected(3, 100, 0.02)
@@ -95,7 +104,9 @@ def check_rejected(rejected: int, read: int, limit: int | float | None, complete
         return
     if rejected > (limit * read if share else limit):
         shown = f"{limit:g}" if share else f"{limit:,}"
+        why = "`aggmc check` and the dead-letter output show them"
+        if reasons is not None:
+            why = f"the commonest reasons: {reasons()}"
         raise InputError(
-            f"{rejected:,} of {read:,} records were rejected, more than max_rejected: {shown}; "
-            "`aggmc check` and the dead-letter output show them"
+            f"{rejected:,} of {read:,} records were rejected, more than max_rejected: {shown}; {why}"
         )

@@ -18,17 +18,19 @@ from typing import Any
 
 import numpy as np
 
-from aggmc_beam.errors import InputError
-from aggmc_beam.times import instant, iso, microseconds
+from aggmc_beam.clock import Clock as Clock
+from aggmc_beam.errors import Rejected as Rejected
+from aggmc_beam.numerals import SPACE, Numerals
+from aggmc_beam.text import shortened as shortened
 
 #: Longest record or message in bytes, and how deep its lists and objects may be nested.
 MAX_BYTES, MAX_DEPTH = 10 << 20, 32
+#: The column of realizations, unless something else is said.
+REALIZATION = "realization"
+#: The realization of all rows where no column tells it.
+SERIES = "0"
 #: Counts and populations lie below this, so that their products stay finite.
 MAX_COUNT = 1e30
-#: Times lie below this: what floats hold exactly.
-MAX_TIME = 2**53
-#: What surrounds a name and is no part of it: white space of Unicode, as Polars strips it.
-SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 #: What decoders leave where there was no text: the replacement character, NUL, half of a pair.
 _NO_TEXT = re.compile("[\ufffd\0\ud800-\udfff]")
 _NUMBERS = frozenset({int, float})
@@ -37,91 +39,49 @@ _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,14})")
 WHOLE_AND_ZEROS = re.compile(r"(-?(?:0|[1-9][0-9]*))(?:\.0+)?")
 
 
-class Rejected(ValueError):
-    """A row that is not a record; the message says why."""
-
-
-@dataclass(frozen=True)
-class Clock:
-    """From times to whole steps and back.
-
-    `step` is a number of units for integer times, or a duration for time stamps, which are counted
-    from `origin` (microseconds since 1970).
-
-    >>> Clock("1h").read("1970-01-02T05:00:00Z"), Clock(5).read("15"), Clock("1h").label(29)
-    (29, 3, '1970-01-02T05:00:00Z')
-    """
-
-    step: int | str = 1
-    origin: int = 0
-
-    @property
-    def stamps(self) -> bool:
-        return isinstance(self.step, str)
-
-    @property
-    def unit(self) -> int:
-        """The step in whatever times are counted in: the column's own units, or microseconds."""
-        return self.step if isinstance(self.step, int) else microseconds(self.step)
-
-    def read(self, value: Any, column: str = "time") -> int:
-        if value is None or value == "":
-            raise Rejected(f"{column} is missing")
-        if self.stamps:
-            return self._stamp(value, column)
-        found = _whole(value)
-        if found is None:
-            hint = "; for time stamps give step as a duration such as 1h" if _is_stamp(value) else ""
-            raise Rejected(f"{column} is {shortened(value)}, not a whole number{hint}")
-        if abs(found) >= MAX_TIME:
-            raise Rejected(f"{column} is {shortened(value)}, too far away for a time")
-        if found % self.unit:
-            raise Rejected(f"{column} is {found}, not a multiple of the step {self.step}")
-        return found // self.unit
-
-    def _stamp(self, value: Any, column: str) -> int:
-        if not _is_stamp(value):
-            raise Rejected(f"{column} is {shortened(value)}, not a time such as 2026-01-31T14:00:00Z")
-        away = instant(value) - self.origin
-        if away % self.unit:
-            raise Rejected(
-                f"{column} is {shortened(value)}, not a whole number of {self.step} steps from "
-                f"{iso(self.origin)}"
-            )
-        return away // self.unit
-
-    def label(self, step: int) -> int | str:
-        """The time at which a step begins, as the user writes times."""
-        moment = step * self.unit + (self.origin if self.stamps else 0)
-        return iso(moment) if self.stamps else moment
-
-
 @dataclass(frozen=True)
 class Schema:
     """Where a row holds what. `counts` is one column of lists or one column per state (wide), or the
-    column of the one count (long, where `state` names the state's column)."""
+    column of the one count (long, where `state` names the state's column). Without a column of the realization all
+    rows are of one series. A time may be in several columns, such as day and hour, read as one text with spaces."""
 
     states: tuple[str, ...]
     counts: str | tuple[str, ...]
     state: str | None = None
-    realization: str = "realization"
-    time: str = "time"
+    realization: str | None = "realization"
+    time: str | tuple[str, ...] = "time"
     clock: Clock = Clock()
     group_by: tuple[str, ...] = ()
     population: str | None = None
     gaps: bool = False
-    """Whether counts may be missing: null, NaN or empty."""
+    """Whether counts may be missing: null, NaN, empty or a mark."""
     unit: float = 1.0
     """What values are multiplied by to become counts, besides the population of their row if that is a column and
     they are `shares`."""
     shares: bool = False
+    numerals: Numerals = Numerals()
 
     @property
     def columns(self) -> list[str]:
         """All columns of a row that matter."""
         counts = [self.counts] if isinstance(self.counts, str) else list(self.counts)
         more = [c for c in (self.state, self.population) if c is not None]
-        return [*self.group_by, self.realization, self.time, *counts, *more]
+        return [*self.keys, *self.times, *counts, *more]
+
+    @property
+    def keys(self) -> list[str]:
+        """The columns that tell groups and realizations apart."""
+        return [*self.group_by, *([] if self.realization is None else [self.realization])]
+
+    @property
+    def times(self) -> list[str]:
+        """The columns that tell the time."""
+        return [self.time] if isinstance(self.time, str) else list(self.time)
+
+    @property
+    def time_name(self) -> str:
+        """The time as messages call it."""
+        return " ".join(self.times)
 
     @property
     def numbers(self) -> set[str]:
@@ -129,7 +89,7 @@ class Schema:
         found = {self.counts} if isinstance(self.counts, str) else set(self.counts)
         if self.state is None and isinstance(self.counts, str):
             found = set()  # a column of lists
-        if not self.clock.stamps:
+        if not self.clock.stamps and isinstance(self.time, str):
             found.add(self.time)
         if self.population is not None:
             found.add(self.population)
@@ -138,7 +98,7 @@ class Schema:
     @property
     def names(self) -> set[str]:
         """The columns that hold names."""
-        return {*self.group_by, self.realization, *([] if self.state is None else [self.state])}
+        return {*self.keys, *([] if self.state is None else [self.state])}
 
 
 @dataclass(frozen=True)
@@ -161,13 +121,13 @@ def read_record(row: Mapping[str, Any], schema: Schema) -> Record:
     array([ 5., 10.])
     >>> read_record({"realization": 7, "time": 3, "counts": [5, "x"]}, schema)
     Traceback (most recent call last):
-    aggmc_beam.records.Rejected: the count of 'away' is 'x', not a number
+    aggmc_beam.errors.Rejected: the count of 'away' is 'x', not a number
     """
     group, realization, time = read_place(row, schema)
     counts = _counts(row, schema)
     population = None
     if schema.population is not None:
-        population = _number(row.get(schema.population), schema.population)
+        population = _number(row.get(schema.population), schema.population, schema.numerals)
         if population <= 0:
             raise Rejected(f"{schema.population} is {population:g}; a population is above 0")
     counts = counts_of(counts, schema, population)
@@ -189,8 +149,16 @@ def counts_of(values: np.ndarray, schema: Schema, population: Any = None) -> np.
 def read_place(row: Mapping[str, Any], schema: Schema) -> tuple[tuple[str, ...], str, int]:
     """The group, realization and step of a row; `Rejected` with the reason if it does not tell them."""
     group = tuple(identity(row.get(c), c) for c in schema.group_by)
-    realization = identity(row.get(schema.realization), schema.realization)
-    return group, realization, schema.clock.read(row.get(schema.time), schema.time)
+    realization = SERIES
+    if schema.realization is not None:
+        realization = identity(row.get(schema.realization), schema.realization)
+    return group, realization, schema.clock.read(_time(row, schema), schema.time_name)
+
+
+def _time(row: Mapping[str, Any], schema: Schema) -> Any:
+    if isinstance(schema.time, str):
+        return row.get(schema.time)
+    return " ".join(identity(row.get(column), column) for column in schema.time)
 
 
 def as_row(record: Record, schema: Schema) -> dict[str, Any]:
@@ -201,8 +169,9 @@ def as_row(record: Record, schema: Schema) -> dict[str, Any]:
     {'realization': '7', 'time': 3, 'counts': [5.0, 10.0]}
     """
     row: dict[str, Any] = dict(zip(schema.group_by, record.group, strict=True))
-    row[schema.realization] = record.realization
-    row[schema.time] = schema.clock.label(record.time)
+    if schema.realization is not None:
+        row[schema.realization] = record.realization
+    row[schema.time_name] = schema.clock.label(record.time)
     counts = [None if n != n else n for n in record.counts.tolist()]
     if isinstance(schema.counts, str):
         row[schema.counts] = counts
@@ -316,14 +285,14 @@ def good_rows(counts: np.ndarray) -> np.ndarray:
     return np.asarray((np.abs(counts) < MAX_COUNT).all(1))
 
 
-def is_missing(value: Any) -> bool:
-    """Whether a value says that there is none: null, NaN or empty.
+def is_missing(value: Any, numerals: Numerals) -> bool:
+    """Whether a value says that there is none: null, NaN, empty or a mark.
 
-    >>> [is_missing(value) for value in (None, " ", float("nan"), 0, "x")]
-    [True, True, True, False, False]
+    >>> [is_missing(value, Numerals()) for value in (None, " ", float("nan"), "<5", 0, "x")]
+    [True, True, True, True, False, False]
     """
     if isinstance(value, str):
-        return not value.strip(SPACE) or value.strip(SPACE).lower() == "nan"
+        return numerals.is_mark(value) or value.strip(SPACE).lower() == "nan"
     return value is None or (isinstance(value, float | np.floating) and value != value)
 
 
@@ -336,7 +305,7 @@ def _counts(row: Mapping[str, Any], schema: Schema) -> np.ndarray:
         if isinstance(found, str) and not found.strip():
             found = None
         if isinstance(found, str):
-            found = [part.strip() for part in found.strip("[]() \t").split(",")]
+            found = [part.strip() for part in found.strip("[]() \t").split(schema.numerals.comma)]
         if found is None:
             raise Rejected(f"{schema.counts} is missing")
         if isinstance(found, dict) or not hasattr(found, "__len__"):
@@ -350,14 +319,16 @@ def _counts(row: Mapping[str, Any], schema: Schema) -> np.ndarray:
     if plain is not None:
         return plain
     named = zip(schema.states, values, strict=True)
-    counts = np.array([_count(v, f"the count of {name!r}", schema.gaps) for name, v in named])
+    counts = np.array([_count(v, f"the count of {name!r}", schema) for name, v in named])
     if np.isnan(counts).all():
         raise Rejected("all its counts are missing")
     return counts
 
 
-def _count(value: Any, what: str, gaps: bool) -> float:
-    return float("nan") if gaps and is_missing(value) else _number(value, what)
+def _count(value: Any, what: str, schema: Schema) -> float:
+    if schema.gaps and is_missing(value, schema.numerals):
+        return float("nan")
+    return _number(value, what, schema.numerals)
 
 
 def _plain_numbers(values: Sequence[Any]) -> np.ndarray | None:
@@ -379,20 +350,18 @@ def _long_count(row: Mapping[str, Any], schema: Schema) -> np.ndarray:
     counts = np.full(len(schema.states), np.nan)
     if state not in schema.states:
         raise Rejected(f"state {state!r} is not declared; its record is not used")
-    counts[schema.states.index(state)] = _count(
-        row.get(schema.counts), f"the count of {state!r}", schema.gaps
-    )
+    counts[schema.states.index(state)] = _count(row.get(schema.counts), f"the count of {state!r}", schema)
     return counts
 
 
-def _number(value: Any, what: str) -> float:
-    if value is None or value == "":
-        raise Rejected(f"{what} is missing")
+def _number(value: Any, what: str, numerals: Numerals) -> float:
     if isinstance(value, str):
-        try:
-            value = float(value) if "_" not in value else None
-        except ValueError:
-            value = _Text(value)
+        if numerals.is_mark(value):
+            raise Rejected(f"{what} is missing" + (f" ({shortened(value)})" if value.strip(SPACE) else ""))
+        number = numerals.number(value)
+        value = _Text(value) if number is None else number
+    if value is None:
+        raise Rejected(f"{what} is missing")
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal | np.integer | np.floating):
         raise Rejected(f"{what} is {shortened(value)}, not a number")
     try:
@@ -414,46 +383,3 @@ class _Text:
 
     def __repr__(self) -> str:
         return repr(self.text)
-
-
-def _whole(value: Any) -> int | None:
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, str):
-        try:
-            return int(value) if "_" not in value else None
-        except ValueError:
-            pass
-        try:
-            value = float(value)
-        except ValueError:
-            return None
-    if isinstance(value, int | np.integer):
-        return int(value)
-    whole = isinstance(value, float) and math.isfinite(value) and value == int(value) and abs(value) < 2**53
-    return int(value) if whole else None
-
-
-def _is_stamp(value: Any) -> bool:
-    if isinstance(value, date):
-        return True
-    if not isinstance(value, str) or not re.match(r"\s*\d{4}-\d\d-\d\d", value):
-        return False
-    try:
-        instant(value)
-    except InputError:
-        return False
-    return True
-
-
-def shortened(value: Any) -> str:
-    """A value as error messages show it: at most 60 characters, all of them printable.
-
-    >>> shortened("\\x1b[2J"), len(shortened([0] * 100))
-    ("'\\\\x1b[2J'", 60)
-    """
-    try:
-        found = repr(value)
-    except (ValueError, RecursionError):  # too many digits, or too deep
-        return f"a {type(value).__name__} too large to show"
-    return found if len(found) <= 60 else found[:57] + "..."

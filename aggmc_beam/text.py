@@ -98,3 +98,16 @@ spreadsheet; rename it, or write .jsonl or .parquet
                 f"{text!r} would be run as a formula by whoever opens {file} in a spreadsheet; rename it, or "
                 "write .jsonl or .parquet"
             )
+
+
+def shortened(value: Any) -> str:
+    """A value as error messages show it: at most 60 characters, all of them printable.
+
+    >>> shortened("\\x1b[2J"), len(shortened([0] * 100))
+    ("'\\\\x1b[2J'", 60)
+    """
+    try:
+        found = repr(value)
+    except (ValueError, RecursionError):  # too many digits, or too deep
+        return f"a {type(value).__name__} too large to show"
+    return found if len(found) <= 60 else found[:57] + "..."

@@ -19,13 +19,14 @@ from typing import Any
 import numpy as np
 
 import aggmc_beam as am
+from aggmc_beam.clock import Clock
 from aggmc_beam.config import load_config, read_config, set_key
 from aggmc_beam.config.reader import read_yaml
-from aggmc_beam.errors import InputError
+from aggmc_beam.errors import InputError, Rejected
 from aggmc_beam.estimators.registry import NAMES
 from aggmc_beam.fit.fit import Settings
 from aggmc_beam.fit.groups import estimate_groups
-from aggmc_beam.records import Clock, Rejected, Schema, parse_json, read_record, realization_number
+from aggmc_beam.records import Schema, parse_json, read_record, realization_number
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.sums import storage
 from aggmc_beam.sums.state import AggregationState

@@ -54,5 +54,6 @@ def config(path, **more):
         "noise": {"model": "binomial", "alpha": 0.5},
         "population": 200,
         "estimator": "mom",
+        "max_rejected": 1.0,
     }
     return {**plain, **more}

@@ -1,6 +1,8 @@
 """Bad input is a clear error or a counted rejection with its place; never a wrong answer."""
 
 import json
+import os
+from pathlib import Path
 
 import frames
 import numpy as np
@@ -9,11 +11,16 @@ import pytest
 
 import aggmc_beam as am
 from aggmc_beam.config import read_config
-from aggmc_beam.local import engine, run
+from aggmc_beam.local import engine, output, run, text
 
 HEADER = "realization,time,home,work\n"
 GOOD = "".join(f"{k},{t},{10 + (k + t) % 3},{20 - (k + t) % 3}\n" for k in range(3) for t in range(12))
-PLAIN = {"states": ["home", "work"], "noise": {"model": "gaussian", "sigma": 1}, "population": 30}
+PLAIN = {
+    "states": ["home", "work"],
+    "noise": {"model": "gaussian", "sigma": 1},
+    "population": 30,
+    "max_rejected": 1.0,
+}
 
 
 def run_on(path, **more):
@@ -55,8 +62,9 @@ REJECTED = {
     "a time stamp": ("1,2026-01-01,3,5\n", "for time stamps give step as a duration"),
     "too many fields": ("1,99,3,5,7\n", "it has more fields than the header"),
     "a decimal comma": ("1,99,3,5,5\n", "it has more fields than the header"),
-    "a thousands mark": ('1,99,"1,000",5\n', "the count of 'home' is '1,000', not a number"),
+    "a decimal mark": ('1,99,"1,5",5\n', "the count of 'home' is '1,5', not a number"),
     "an underscore": ("1,99,1_0,5\n", "not a number"),
+    "an open quote": ('1,99,"3,4\n', "a quotation mark is opened and not closed"),
     "no UTF-8": (b"\xff,99,3,5\n", "realization is not UTF-8 text"),
 }
 
@@ -135,6 +143,7 @@ def test_a_list_that_is_no_list_of_counts_is_rejected(case, write):
 
 
 HARMLESS = {
+    "UTF-16": lambda text: text.decode().encode("utf-16"),
     "a BOM": lambda text: b"\xef\xbb\xbf" + text,
     "CRLF": lambda text: text.replace(b"\n", b"\r\n"),
     "BOM and CRLF": lambda text: b"\xef\xbb\xbf" + text.replace(b"\n", b"\r\n"),
@@ -170,8 +179,6 @@ FATAL = {
         "no column 'time'; did you mean 'tme'",
     ),
     "a column twice": ("realization,time,home,home\n", {}, "column 'home' occurs twice"),
-    "an open quote": (HEADER + GOOD + '1,99,"3,4\n' + GOOD, {}, "a quotation mark is opened and not closed"),
-    "UTF-16": ((HEADER + GOOD).encode("utf-16"), {}, "UTF-16 text"),
     "only broken rows": (HEADER + "1,x,3,4\n", {}, "all 1 rows were rejected; the first: time is 'x'"),
     "more than max_rejected": (
         HEADER + GOOD + "1,x,3,4\n" * 3,
@@ -181,7 +188,7 @@ FATAL = {
     "one step": (HEADER + "1,0,3,4\n2,0,3,4\n", {}, "no two records are one step apart"),
     "steps far apart": (HEADER + "1,0,3,4\n" + f"2,{2**62},3,4\n", {}, "check the time column and its step"),
     "exact counts that change": (
-        HEADER + GOOD + "1,12,9,9\n",
+        HEADER + GOOD + "".join(f"1,{t},9,9\n" for t in range(12, 15)),
         {"noise": "exact", "population": None},
         "not closed",
     ),
@@ -323,3 +330,145 @@ def test_one_broken_row_in_a_large_file_does_not_stop_the_run(write):
     assert result.ledger["records"] == 19_999
     assert result.ledger["gaps"] == 1
     assert [r.row for r in result.rejections()] == [15_001]
+
+
+STRAY = {
+    "one mark": (['1,5,"7,9\n'], 1),
+    "two marks with rows between": (['1,5,"7,9\n', '1,6,7,"9\n'], 2),
+    "a mark in each of two neighbours": (['1,5,7,"9\n1,6,7,"9\n'], 2),
+    "bytes that are no UTF-8": ([b"\xff\xfe,5,7,9\n"], 1),
+    "fields that are too many": (["1,5,7,9,9\n"], 1),
+    "a broken first chunk": (["{" * 50 + "\n"], 1),
+}
+
+
+@pytest.mark.parametrize("case", STRAY)
+def test_what_is_broken_costs_its_own_line(case, write):
+    """Not the file, and not the rows that come after it."""
+    broken, lost = STRAY[case]
+    lines = (
+        (HEADER + "".join(f"0,{t},{10 + t % 3},{20 - t % 3}\n" for t in range(600))).encode().splitlines(True)
+    )
+    rows = [one if isinstance(one, bytes) else one.encode() for one in broken]
+    for number, row in enumerate(rows):
+        lines.insert(10 + 200 * number, row)
+    result = run_on(write(b"".join(lines)), estimator="mom")
+    assert result.ledger["records"] == 600
+    assert result.ledger["rows"]["rejected"] == lost
+    for rejection in result.rejections():
+        assert rejection.row in (10, 11, 12, 210, 211, 212)
+        assert rejection.reason
+
+
+def test_json_lines_whose_first_chunk_is_broken_are_read(write, monkeypatch):
+    monkeypatch.setattr(text, "PIECE", 256)
+    good = [f'{{"realization": 0, "time": {t}, "counts": [{10 + t % 3}, {20 - t % 3}]}}\n' for t in range(50)]
+    result = run_on(write("not json\n" * 60 + "".join(good), "data.jsonl"), estimator="mom")
+    assert result.ledger["records"] == 50
+    assert result.ledger["rejected"] == 60
+
+
+def test_a_run_that_rejects_much_stops_and_tells_the_reasons_and_the_keys(write):
+    rows = [f'0,{t},"1,{t:02}",20\n' for t in range(8)] + [f"0,{t}.5,1,2\n" for t in range(3)]
+    path = write(HEADER + "".join(f"0,{t},{10 + t % 3},20\n" for t in range(8, 100)) + "".join(rows))
+    with pytest.raises(am.InputError) as found:
+        run_on(path, max_rejected=None)
+    told = str(found.value)
+    assert "11 of 103 records were rejected, more than max_rejected: 0.05; the commonest reasons: 8 x" in told
+    assert "the count of 'home' is '1,00', not a number" in told
+    assert "row 94; see input.decimal" in told
+    assert "3 x time is '0.5', not a whole number" in told
+    assert "see input.step" in told
+    assert run_on(path, max_rejected=0.2).ledger["rejected"] == 11
+    with pytest.raises(am.InputError, match="11 of 103 records were rejected"):
+        am.estimate(path, ["home", "work"], noise=am.Gaussian(1), population=30)
+
+
+def test_rejected_lines_are_a_sample_of_each_reason_and_all_are_counted(write, tmp_path):
+    rows = "".join(f"0,x{t},1,2\n" for t in range(150)) + "".join(f"0,{t},x,2\n" for t in range(30))
+    path = write(HEADER + GOOD + rows)
+    for wanted, lines in (("sample", 130), ("all", 180)):
+        plain = {**PLAIN, "estimator": "mom", "input": {"files": str(path)},
+                 "output": {"directory": str(tmp_path / wanted), "rejected": wanted}}  # fmt: skip
+        config = read_config(plain)
+        output.write(run(config), config, plain)
+        assert len((tmp_path / wanted / "rejected.jsonl").read_text().splitlines()) == lines
+        about = json.loads((tmp_path / wanted / "run.json").read_text())
+        assert sorted(about["reasons"].values()) == [30, 150]
+        assert about["ledger"]["rejected"] == 180
+
+
+def test_rows_of_one_series_need_no_column_for_it(write):
+    one = "time,home,work\n" + "".join(f"{t},{10 + t % 3},{20 - t % 3}\n" for t in range(30))
+    assert run_on(write(one), estimator="mom").ledger["realizations"] == 1
+    two = one + "".join(f"{t},{12 - t % 2},{18 + t % 2}\n" for t in range(30))
+    with pytest.raises(am.InputError, match="not of one series; name the column that tells series apart"):
+        run_on(write(two), estimator="mom")
+
+
+def test_a_column_of_a_state_that_is_left_out_is_said(write, caplog):
+    rows = "".join(f"0,{t},{10 + t % 3},{20 - t % 3},{t},x\n" for t in range(30))
+    run_on(write(HEADER.replace("\n", ",away,note\n") + rows), estimator="mom")
+    assert "columns of numbers that are not read: away; if they are states" in caplog.text
+
+
+def test_codes_with_leading_zeros_booleans_and_dates_stay_what_they_are(write):
+    rows = "".join(
+        f"{name},{t},{10 + t % 3},20\n" for name in ("007", "7", "true", "2026-01-31") for t in range(9)
+    )
+    state = run_on(write(HEADER + rows), estimator="mom").state
+    assert set(map(str, state.names.tolist())) == {"007", "7", "true", "2026-01-31"}
+
+
+def test_what_is_no_file_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe.csv")
+    for path, what in ((tmp_path / "pipe.csv", "a pipe"), (Path("/dev/null"), "a device")):
+        with pytest.raises(am.InputError, match=f"not a file with contents that stay .it is {what}"):
+            run_on(path)
+
+
+def test_a_directory_in_the_place_of_a_file_is_found_before_anything_is_replaced(write, tmp_path):
+    path, out = write(HEADER + GOOD), tmp_path / "out"
+    (out / "run.json").mkdir(parents=True)
+    (out / "estimates.jsonl").write_text("old")
+    plain = {**PLAIN, "estimator": "mom", "input": {"files": str(path)}, "output": {"directory": str(out)}}
+    config = read_config(plain)
+    with pytest.raises(am.InputError, match="run.json.* is a directory"):
+        output.write(run(config), config, plain)
+    assert (out / "estimates.jsonl").read_text() == "old"
+
+
+def test_what_would_take_too_much_memory_is_refused_with_the_number_to_change(write, tmp_path):
+    rows = "".join(f'{{"realization": 0, "time": {t}, "counts": {[1] * 600}}}\n' for t in range(9))
+    wide = write(rows, "wide.jsonl")
+    small = {"limits": {"memory": "20MB"}, "estimator": "mom", "states": "from-data"}
+    y, _ = am.simulate(states=2, steps=50, realizations=3, seed=1)
+    frame = pl.DataFrame({"realization": 0, "time": range(300)}).with_columns(counts=pl.lit([1] * 10_000))
+    packed = frames.save(frame, tmp_path / "packed.parquet")
+    assert packed.stat().st_size < 100_000
+    for call, message in (
+        (lambda: run_on(wide, **small), "600 states would take about .* uncertainty.replicates is smaller"),
+        (lambda: am.estimate(y, replicates=10**9, population=100), "lower uncertainty.replicates"),
+        (lambda: am.estimate(y, chain=am.Window(10**9, 1), population=100), "raise chain.window.every"),
+        (lambda: run_on(packed, **small), "row group 0 of .* with 3,00.,... values, would take about 45"),
+    ):
+        with pytest.raises(am.InputError, match=message):
+            call()
+    assert run_on(wide, **{**small, "limits": {"memory": "1GB"}}).ledger["records"] == 9
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_a_record_with_another_total_under_exact_counts_costs_itself(first, write):
+    """Also where it comes first: the usual total of its realization is the right one."""
+    odd = "1,-1,9,9\n" if first else "1,12,9,9\n"
+    path = write(HEADER + (odd + GOOD if first else GOOD + odd))
+    result = run_on(path, noise="exact", population=None, estimator="mom")
+    assert result.ledger["records"] == 36
+    [rejection] = result.rejections()
+    assert rejection.row == (2 if first else 38)
+    assert (
+        rejection.reason
+        == "its counts add up to 18, those of its realization to 30, which exact counts do not"
+    )
+    over = run_on(write(HEADER + GOOD + "1,12,20,20\n"), noise="exact", population=30, estimator="mom")
+    assert [r.reason for r in over.rejections()] == ["it counts 40 individuals, more than the population 30"]

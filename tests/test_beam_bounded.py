@@ -227,3 +227,18 @@ def test_a_realization_without_a_good_row_is_rejected_and_the_run_goes_on(layout
     found = compare(tmp_path, {**plain, "group_by": groups} if groups else plain)
     assert len(found[output.ESTIMATES]) == 1
     assert len(found[output.REJECTED]) == (3 if layout == "long" else 1)
+
+
+def test_a_run_that_rejects_much_stops_with_the_reasons_on_beam_as_well(tmp_path):
+    rows = "".join(f"0,{t},{10 + t % 3},20,1\n" for t in range(40)) + "0,x,1,2,3\n" * 9
+    path = tmp_path / "data.csv"
+    path.write_text(f"realization,time,{','.join(frames.STATES)}\n{rows}", encoding="utf-8")
+    plain = frames.config(path, output={"directory": str(tmp_path / "out")})
+    plain.pop("max_rejected")
+    message = (
+        "9 of 49 records were rejected, more than max_rejected: 0.05; the commonest reasons: 9 x time is 'x'"
+    )
+    for engine in (lambda: run_locally(read_config(plain)), lambda: beam_run.run(read_config(plain), plain)):
+        with pytest.raises(InputError, match=message):
+            engine()
+    assert not (tmp_path / "out" / "estimates.jsonl").exists()

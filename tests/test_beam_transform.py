@@ -18,8 +18,10 @@ from aggmc_beam.beam import EstimateTransitions, SumRecords
 from aggmc_beam.beam.dead_letters import payload
 from aggmc_beam.beam.frames import ElementReader
 from aggmc_beam.beam.rows import plain_row
+from aggmc_beam.clock import Clock
 from aggmc_beam.config import read_config
-from aggmc_beam.records import Clock, Rejected, Schema, read_record
+from aggmc_beam.errors import Rejected
+from aggmc_beam.records import Schema, read_record
 from aggmc_beam.sums.records import Records
 
 

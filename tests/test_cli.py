@@ -76,7 +76,7 @@ FAILURES = {
     "no file": (["run", "run.yaml", "--set", "input.files=none.csv"], 2, "cannot read 'none.csv'"),
     "no column": (["check", "run.yaml", "--set", "input.columns.time=hour"], 2, "no column 'hour'"),
     "nothing usable": (
-        ["run", "run.yaml", "--set", "input.step=100"],
+        ["run", "run.yaml", "--set", "input.step=100", "--set", "max_rejected=1.0"],
         1,
         "no two records are one step apart",
     ),
@@ -139,12 +139,12 @@ def test_check_tells_what_a_run_would_do(here, capsys):
     assert main(["check", "run.yaml", "--set", "input.resume=null"]) == 0
     out = capsys.readouterr().out
     assert "is valid" in out
-    assert "find 300 records in the first 301 rows, and reject 1" in out
-    assert "1 x the count of 'home' is 'x', not a number (first: data.csv, row 302)" in out
+    assert "find 300 records in 301 rows, drop 0 as duplicates, and reject 1" in out
+    assert "1 x the count of 'home' is 'x', not a number (data.csv, row 302; see input.decimal" in out
     assert not Path("out").exists()
     (here / "data.csv").write_text("realization,time,home,work,ünterwegs\n1,x,1,1,1\n", encoding="utf-8")
     assert main(["check", "run.yaml"]) == main(["run", "run.yaml"]) == 1
-    assert "none of the first 1 rows is a record" in capsys.readouterr().err
+    assert "all 1 rows were rejected; the first: time is 'x'" in capsys.readouterr().err
 
 
 def test_moments_are_shown_merged_and_estimated_again(here, capsys):

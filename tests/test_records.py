@@ -4,8 +4,9 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from aggmc_beam.errors import InputError
-from aggmc_beam.records import Clock, Rejected, Schema, parse_json, read_record, realization_number
+from aggmc_beam.clock import Clock
+from aggmc_beam.errors import InputError, Rejected
+from aggmc_beam.records import Schema, parse_json, read_record, realization_number
 from aggmc_beam.times import instant, iso, microseconds
 
 SCHEMA = Schema(("a", "b"), "counts", population="n", group_by=("g",))

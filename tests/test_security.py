@@ -21,9 +21,10 @@ from aggmc_beam.beam.rows import rows
 from aggmc_beam.cli import main
 from aggmc_beam.config import load_config
 from aggmc_beam.config.reader import read_yaml
+from aggmc_beam.errors import Rejected
 from aggmc_beam.local.blocks import BlockReader
 from aggmc_beam.local.sources import open_files
-from aggmc_beam.records import MAX_BYTES, Rejected, Schema, parse_json, read_record
+from aggmc_beam.records import MAX_BYTES, Schema, parse_json, read_record
 from aggmc_beam.sums import run_file, storage
 from aggmc_beam.text import escape_controls, redacted, say
 

@@ -17,8 +17,8 @@ from apache_beam.io.filesystems import FileSystems
 
 from aggmc_beam.config import Config
 from aggmc_beam.errors import InputError
-from aggmc_beam.local.sources import COMPRESSED, Source, open_files
-from aggmc_beam.local.text import unpacked
+from aggmc_beam.local.decoded import unpacked
+from aggmc_beam.local.sources import COMPRESSED, Dialect, Source, open_files
 
 #: Bytes of a far text file that tell its columns, with states that are told by lists among them.
 HEAD = 1 << 20
@@ -41,7 +41,7 @@ def find_files(config: Config) -> list[File]:
     paths: list[str] = []
     for pattern in config.input.patterns:
         if is_local(pattern):
-            found = [s.name for s in open_files([pattern], config.input.format, config.input.separator)]
+            found = [s.name for s in open_files([pattern], Dialect.of(config.input))]
         else:
             try:
                 found = sorted(m.path for r in FileSystems.match([pattern]) for m in r.metadata_list)
@@ -106,4 +106,4 @@ def _as_far_as_it_goes(stream: Any) -> bytes:
 def _source(config: Config, path: str) -> Source | None:
     if os.path.getsize(path) == 0:
         return None
-    return open_files([path], config.input.format, config.input.separator)[0]
+    return open_files([path], Dialect.of(config.input))[0]

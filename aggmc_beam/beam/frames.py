@@ -55,7 +55,7 @@ class ElementReader:
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
         self.columns = list(dict.fromkeys(schema.columns))
-        self._names = {*schema.group_by, schema.realization}
+        self._names = set(schema.keys)
 
     def read(self, elements: Sequence[Any]) -> Found:
         """The records in some elements."""
@@ -168,7 +168,10 @@ class ElementReader:
             except UnicodeEncodeError:
                 raise Mixed from None
         if kinds == {datetime}:
-            return pl.Series(name, column, pl.Datetime("us"))
+            zones = {value.tzinfo for value in column}
+            if len(zones) > 1:
+                raise Mixed
+            return pl.Series(name, column, pl.Datetime("us", None if zones == {None} else "UTC"))
         return pl.Series(name, _numbers(column, kinds))
 
 

@@ -42,8 +42,8 @@ class ByRealization(beam.DoFn):  # type: ignore[misc]
         clock = self.schema.clock
         self.first, self.last = -MAX_STEP, MAX_STEP
         if clock.stamps:
-            self.first = -(-(EARLIEST - clock.origin) // clock.unit)
-            self.last = (self.ahead - clock.origin) // clock.unit
+            self.first = clock.holding(EARLIEST - 1) + 1
+            self.last = clock.holding(self.ahead)
 
     def process(self, record: Record) -> Iterator[tuple[str, Record] | Any]:
         keyed = by_realization(record)
@@ -60,13 +60,13 @@ class ByRealization(beam.DoFn):  # type: ignore[misc]
                 f"its realization and group take {length:,} characters, of {MAX_NAME:,} that a name may have"
             )
         if record.time < self.first:
-            return f"{self.schema.time} lies before all calendars"
+            return f"{self.schema.time_name} lies before all calendars"
         if record.time > self.last and not self.schema.clock.stamps:
-            return f"{self.schema.time} is {record.time}, too far away for a time"
+            return f"{self.schema.time_name} is {record.time}, too far away for a time"
         return f"its time lies after {iso(self.ahead)}, further ahead of now than stream.max_ahead"
 
     def _row(self, record: Record) -> Any:
         try:
             return as_row(record, self.schema)
         except InputError:  # its time cannot be written
-            return {self.schema.realization: record.realization, "step": record.time}
+            return {"realization": record.realization, "step": record.time}

@@ -40,7 +40,7 @@ from aggmc_beam.config import Config
 from aggmc_beam.errors import InputError
 from aggmc_beam.local.blocks import BlockReader, Place, index_names
 from aggmc_beam.local.plan import Plan
-from aggmc_beam.local.sources import Source, format_of, open_frame
+from aggmc_beam.local.sources import Source, check_metadata, format_of, open_frame
 from aggmc_beam.local.tidy import Tidy, join
 from aggmc_beam.sums.records import Records
 
@@ -104,6 +104,7 @@ class SplitFile(beam.DoFn):  # type: ignore[misc]
             return
         with opened_parquet(file) as parquet:
             metadata = parquet.metadata
+        check_metadata(metadata, file.path, self.plan.schema.columns, self.plan.config.limits.memory)
         enough = max(1, PIECE // len(self.plan.schema.columns))
         start = rows = 0
         groups: tuple[int, ...] = ()

@@ -16,9 +16,9 @@ from aggmc_beam.config.model import Stream
 from aggmc_beam.errors import InputError
 from aggmc_beam.local.plan import Plan
 from aggmc_beam.local.schema import find_schema, has_gaps, unit_of
-from aggmc_beam.local.sources import Source, open_files, open_frame
+from aggmc_beam.local.sources import Dialect, Source, open_files, open_frame
 from aggmc_beam.noise import Exact, Noise
-from aggmc_beam.records import Clock, Schema
+from aggmc_beam.records import REALIZATION, Schema
 
 
 def make_plan(
@@ -70,11 +70,11 @@ def make_plan(
 
 def open_plan(config: Config) -> tuple[Plan, list[File]]:
     """The plan of a run without its sources, which workers open; and the files."""
-    files, input = find_files(config), config.input
+    files, dialect = find_files(config), Dialect.of(config.input)
     if all(is_local(f.path) for f in files):
-        sources = open_files([f.path for f in files], input.format, input.separator)
+        sources = open_files([f.path for f in files], dialect)
         return Plan(config, [], find_schema(config, sources)), files
-    if config.known_states is None and input.layout == "long":
+    if config.known_states is None and config.input.layout == "long":
         raise InputError(
             "states must be listed for far files of the long layout, which only workers read to their end"
         )
@@ -118,12 +118,13 @@ def schema_of(config: Config) -> Schema:
     return Schema(
         states=config.known_states or (),
         counts=columns.counts or _counts(config),
-        realization=columns.realization,
+        realization=columns.realization or REALIZATION,
         time=columns.time,
-        clock=Clock(config.input.step, config.input.origin or 0),
+        clock=config.input.clock,
         group_by=config.group_by,
         population=columns.population,
         gaps=has_gaps(config),
         unit=unit_of(config),
         shares=config.input.values != "counts",
+        numerals=config.input.numerals,
     )

@@ -77,7 +77,7 @@ def plain_value(value: Any) -> Any:
     """A value as plain Python has it: scalars of numpy and Arrow, times of Beam, bytes that are text.
 
     >>> plain_value(Timestamp(3600)), plain_value(np.int16(7)), plain_value(b"north"), plain_value(Decimal("5.0"))
-    (datetime.datetime(1970, 1, 1, 1, 0), 7, 'north', 5)
+    (datetime.datetime(1970, 1, 1, 1, 0, tzinfo=datetime.timezone.utc), 7, 'north', 5)
     """
     if type(value) in PLAIN:
         return value
@@ -90,9 +90,10 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, Decimal):
         return int(value) if value.is_finite() and value == value.to_integral_value() else value
     if isinstance(value, datetime):
-        return value if value.tzinfo is None else value.astimezone(timezone.utc).replace(tzinfo=None)
+        return value if value.tzinfo is None else value.astimezone(timezone.utc)
     if isinstance(value, Timestamp):
-        return _moment(value.micros)
+        moment = _moment(value.micros)
+        return moment if isinstance(moment, str) else moment.replace(tzinfo=timezone.utc)
     if isinstance(value, np.datetime64):
         return _moment(int(value.astype("datetime64[us]").astype(np.int64)))
     if isinstance(value, np.generic):

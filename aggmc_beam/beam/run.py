@@ -41,6 +41,7 @@ from aggmc_beam.local.blocks import Place, RowCounts
 from aggmc_beam.local.engine import Result
 from aggmc_beam.local.explain import CONFLICT, Rejection, explain
 from aggmc_beam.local.plan import Plan
+from aggmc_beam.local.reasons import Reasons, key_of
 from aggmc_beam.local.staging import Staging, order
 from aggmc_beam.local.unchanged import check_unchanged, stamps
 from aggmc_beam.result import Estimate
@@ -185,7 +186,8 @@ def _build_output(
     """Estimates and files of a bounded run; the estimates, one by one."""
     config = plan.config
     noticed = beam.pvalue.AsSingleton(total_counts(found))
-    estimated = found.states | "Estimate" >> beam.ParDo(EstimateBuckets(plan), noticed).with_outputs(
+    reasons = beam.pvalue.AsSingleton(rejections | "Reasons" >> beam.CombineGlobally(CommonReasons(sources)))
+    estimated = found.states | "Estimate" >> beam.ParDo(EstimateBuckets(plan), noticed, reasons).with_outputs(
         SKIPPED, main="estimates"
     )
     listed = estimated.estimates | "Each" >> beam.FlatMap(each).with_output_types(Estimate)
@@ -250,7 +252,6 @@ class WriteRun(beam.DoFn):  # type: ignore[misc]
     ) -> None:
         plan = self.plan
         check_unchanged(self.stamps)
-        check_counts(plan, noticed)
         totals = {
             group: state.sums.of_group(number).total
             for _, state in states
@@ -260,6 +261,7 @@ class WriteRun(beam.DoFn):  # type: ignore[misc]
         used = sum(m.records for m in totals.values())
         if not used:
             raise InputError(_nothing(noticed, rejections))
+        check_counts(plan, noticed)
         if not found:
             first = skipped[next(group for group in order if group in skipped)]
             alone = len(order) == 1
@@ -305,6 +307,27 @@ def _sorted(rejections: Iterable[_Rejected], paths: list[str]) -> Any:
     return listed
 
 
+class CommonReasons(beam.CombineFn):  # type: ignore[misc]
+    """Rejections to the commonest reasons, as text."""
+
+    def __init__(self, sources: list[str]) -> None:
+        self.sources = sources
+
+    def create_accumulator(self) -> Reasons:
+        return Reasons()
+
+    def add_input(self, accumulator: Reasons, rejection: _Rejected) -> Reasons:
+        file, row, reason, _ = rejection
+        accumulator.add(reason, self.sources[file], row or 0)
+        return accumulator
+
+    def merge_accumulators(self, accumulators: Iterable[Reasons]) -> Reasons:
+        return sum(accumulators, Reasons())
+
+    def extract_output(self, accumulator: Reasons) -> str:
+        return str(accumulator)
+
+
 def _nothing(noticed: dict[str, int], rejections: Iterable[_Rejected]) -> str:
     rows = noticed.get("rows", 0)
     if not rows:
@@ -312,8 +335,8 @@ def _nothing(noticed: dict[str, int], rejections: Iterable[_Rejected]) -> str:
     first = min(rejections, key=_order, default=None)
     if first is None:
         return "no record is complete; see input.absent"
-    place = "" if first[1] is None else f" (file {first[0] + 1}, row {first[1]})"
-    return f"all {rows:,} rows were rejected; the first: {first[2]}{place}"
+    place = "" if first[1] is None else f"file {first[0] + 1}, row {first[1]}; "
+    return f"all {rows:,} rows were rejected; the first: {first[2]} ({place}see {key_of(first[2])})"
 
 
 def _order(rejection: _Rejected) -> tuple[int, int, str]:

@@ -53,7 +53,8 @@ class StreamRule:
         spec = SumSpec.plan(
             schema.states, config.chain, config.noise, config.population, schema.population is not None,
             plan.settings.open_population, schema.clock, schema.group_by,
-            REPLICATES if given is None else given, config.uncertainty.block, schema.realization, plan.pairwise,
+            REPLICATES if given is None else given, config.uncertainty.block, schema.realization or "",
+            plan.pairwise, config.limits.memory,
         )  # fmt: skip
         rule = Replicates.for_group(spec.chain, len(spec.states), Extent(_MANY, _MANY, 0, _MANY), spec.replicates,
                                     spec.block)  # fmt: skip

@@ -12,9 +12,9 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import Timestamp
 
 from aggmc_beam.chain import Window
+from aggmc_beam.clock import Clock
 from aggmc_beam.errors import InputError
 from aggmc_beam.local.plan import Plan
-from aggmc_beam.records import Clock
 from aggmc_beam.times import microseconds
 
 #: The far end of a pair is at most this many steps after its near end.
@@ -108,5 +108,10 @@ def panes(plan: Plan, timing: Timing) -> Panes | None:
         raise InputError(
             "windows of a stream close by event time, so its records need time stamps; set input.step to a "
             "duration such as 1h"
+        )
+    if plan.schema.clock.is_calendar or not plan.schema.clock.zone.is_utc:
+        raise InputError(
+            "windows of a stream close by steps of one length in UTC; set input.step to a duration such as 1h, and "
+            "drop input.timezone"
         )
     return Panes(chain, plan.schema.clock, timing.lateness)

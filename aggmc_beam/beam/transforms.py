@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -356,9 +356,10 @@ class EstimateBuckets(beam.DoFn):  # type: ignore[misc]
         self,
         element: tuple[int, AggregationState],
         counts: Mapping[str, int],
+        reasons: str = "",
         window: Any = beam.DoFn.WindowParam,
     ) -> Iterator[Any]:
-        check_counts(self.plan, counts)
+        check_counts(self.plan, counts, (lambda: reasons) if reasons else None)
         state = element[1]
         if len(state.groups) == 1 and counts.get("groups") == 1:
             state = state.copy()
@@ -371,11 +372,11 @@ class EstimateBuckets(beam.DoFn):  # type: ignore[misc]
                 yield group, [in_window(one, window) for one in found]
 
 
-def check_counts(plan: Plan, counts: Mapping[str, int]) -> None:
+def check_counts(plan: Plan, counts: Mapping[str, int], reasons: Callable[[], object] | None = None) -> None:
     """`InputError` if too many records were rejected."""
     rejected = counts.get("rejected", 0)
     read = rejected + counts.get("used", 0) + counts.get("duplicate", 0)
-    check_rejected(rejected, read, plan.config.max_rejected)
+    check_rejected(rejected, read, plan.config.max_rejected, reasons=reasons)
 
 
 def check_any_used(plan: Plan, counts: Mapping[str, int], reasons: Iterable[str]) -> None:

@@ -48,7 +48,7 @@ def read_config(plain: Any) -> Config:
     'stationary'
     """
     config: Config = Section(Config).read(plain, "")
-    return config
+    return config.checked
 
 
 def set_key(plain: dict[str, Any], override: str) -> None:

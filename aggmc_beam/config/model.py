@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from aggmc_beam.budget import MEMORY
 from aggmc_beam.chain import Chain, Stationary
+from aggmc_beam.clock import CALENDAR, Clock
 from aggmc_beam.config.kinds import (
     Choice,
     Either,
@@ -26,18 +28,28 @@ from aggmc_beam.config.kinds import (
 from aggmc_beam.config.special import (
     ChainKind,
     Duration,
+    Encoding,
     Moment,
     NoiseKind,
+    Size,
+    Step,
+    ZoneKind,
     square,
 )
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimators.constraints import Constraints
 from aggmc_beam.estimators.registry import NAMES as ESTIMATORS
 from aggmc_beam.estimators.registry import check_estimator
+from aggmc_beam.ledger import USUAL
 from aggmc_beam.noise import Exact, Noise
+from aggmc_beam.numerals import Numerals
+from aggmc_beam.records import REALIZATION
 from aggmc_beam.sums.jackknife import FEWEST, REPLICATES
+from aggmc_beam.zones import Zone
 
 FROM_DATA = "from-data"
+#: Rejections of one reason that are written out.
+KEPT = 100
 NAMES = Several(name(), unique=True)
 
 
@@ -63,12 +75,22 @@ def _number_or_word(value: Any) -> int:
 class Columns:
     """Which column of the data holds what."""
 
-    realization: str = key(text("a column"), "column that tells realizations apart", "realization")
-    time: str = key(text("a column"), "column of the time step", "time")
+    realization: str | None = key(
+        text("a column"),
+        "column that tells realizations apart",
+        None,
+        "`realization`; if files have no such column, all rows (of a group) are one series",
+    )
+    time: str | tuple[str, ...] = key(
+        Either((text("a column"), NAMES), _by_type(str, list)),
+        "column of the time step; of several, such as `[day, hour]` or `[year, month]`, the values are put "
+        "together with a space between them: a date and an hour from 0 to 23, or see `input.time_format`",
+        "time",
+    )
     counts: str | tuple[str, ...] | None = key(
         Either((text("a column"), NAMES), _by_type(str, list)),
-        "wide: a column of lists, or one column per state in the order of `states`; long: the column of "
-        "the count",
+        "wide: a column of lists, one column per state in the order of `states`, or a pattern of their names such "
+        "as `n_*`, of which the part at the `*` is the state; long: the column of the count",
         None,
         "wide: `counts` if there is one, else the columns named as the states; long: `count`; of BigQuery the "
         "columns named as the states",
@@ -135,22 +157,68 @@ class Input:
         Section(BigQuery), "read rows of BigQuery instead of files (Beam engine)", None, "none"
     )
     format: str = key(
-        Choice(("auto", "jsonl", "csv", "parquet")), "of the files; `auto` goes by their names", "auto"
+        Choice(("auto", "jsonl", "csv", "parquet", "excel")),
+        "of the files; `auto` goes by their names",
+        "auto",
     )
-    separator: str = key(text("one character"), "between the fields of CSV files", ",")
+    separator: str | None = key(
+        text("one character"),
+        "between the fields of CSV files",
+        None,
+        "that of `,` `;` `|` and the tab of which the header has most",
+    )
+    encoding: str | None = key(
+        Encoding(),
+        "of text files, such as `latin-1`, `windows-1252` or `utf-16`",
+        None,
+        "UTF-8, or UTF-16 if the file begins with its mark",
+    )
+    skip_lines: int = key(integer(0), "lines above the header, such as titles", 0)
+    sheet: str | None = key(
+        text("a name"), "of workbooks (`aggmc-beam[excel]`): the sheet that is read", None, "the first"
+    )
+    decimal: str | None = key(
+        Choice((".", ",")),
+        "sign before the fraction of a count in text. The other one may stand between groups of three digits, "
+        "as may spaces and apostrophes; a percent sign makes 12.5 % the share .125",
+        None,
+        "`.`, unless all counts of the first lines that have one look like thousands (`1.234`), which is an "
+        "error",
+    )
+    marks: tuple[str, ...] | None = key(
+        Several(name()),
+        "texts that stand for a count that is missing or suppressed",
+        None,
+        "`NA`, `n/a`, `null`, `-`, `*`, `.`, `..`, `:`, `c`, `[c]`, `[x]`, `(D)` and the like, and bounds such "
+        "as `<5`",
+    )
     layout: str = key(Choice(("wide", "long")), "one row per record, or one row per record and state", "wide")
     columns: Columns = key(Section(Columns), "names of the columns", Columns)
     step: int | str = key(
-        Either((integer(1), Duration()), _by_type(int, str)),
-        "length of a time step: a number for integer times, a duration such as `1h` for time stamps",
+        Either((integer(1), Step()), _by_type(int, str)),
+        "length of a time step: a number for integer times; for time stamps a duration such as `1h`, or a `day`, "
+        "`week` (from Monday), `month`, `quarter` or `year` of the calendar, which any date in it tells",
         1,
+    )
+    timezone: str | None = key(
+        ZoneKind(),
+        "time zone of stamps without an offset, by whose clocks days, weeks, months and the phases of cycles and "
+        "windows go",
+        None,
+        "UTC",
+    )
+    time_format: str | None = key(
+        text("a format such as `%d/%m/%Y`"),
+        "of times in text, with the signs of Python's `strptime`",
+        None,
+        "ISO 8601; dates such as `31.01.2026`, `2026-W05`, `2026-01`, `2026-Q1` and `2026`",
     )
     origin: int | None = key(
         Moment(),
         "a time at which a step begins; time stamps must be whole steps away from it. A weekly step from "
         "Mondays needs a Monday here",
         None,
-        "1970-01-01T00:00:00Z",
+        "1970-01-01T00:00:00 in `timezone`",
     )
     absent: str | None = key(
         Choice(("zero", "missing")),
@@ -198,10 +266,29 @@ class Input:
             raise InputError(f"{{path}}{wrong} is for the long layout; set {{path}}layout: long or drop it")
         if self.layout == "long" and isinstance(self.columns.counts, tuple):
             raise InputError("{path}columns.counts must be one column in the long layout")
-        if self.origin is not None and isinstance(self.step, int):
+        if self.origin is not None and (isinstance(self.step, int) or self.step in CALENDAR):
             raise InputError("{path}origin needs {path}step to be a duration such as 1h")
-        if len(self.separator) != 1:
+        for what, given in (("timezone", self.timezone), ("time_format", self.time_format)):
+            if given is not None and isinstance(self.step, int):
+                raise InputError(
+                    f"{{path}}{what} needs {{path}}step to be a duration such as 1h, or a step of the calendar "
+                    "such as month"
+                )
+        if self.separator is not None and len(self.separator) != 1:
             raise InputError(f"{{path}}separator must be one character; got {self.separator!r}")
+
+    @property
+    def clock(self) -> Clock:
+        """How times become steps."""
+        zone = Zone(self.timezone or "UTC")
+        is_duration = isinstance(self.step, str) and self.step not in CALENDAR
+        origin = (zone.moment(0) if is_duration else 0) if self.origin is None else self.origin
+        return Clock(self.step, origin, zone, self.time_format)
+
+    @property
+    def numerals(self) -> Numerals:
+        """How counts are written in text."""
+        return Numerals(self.decimal or ".", self.marks)
 
     @property
     def endless(self) -> bool:
@@ -236,6 +323,19 @@ class Uncertainty:
 
 
 @dataclass(frozen=True)
+class Limits:
+    """What a run may take."""
+
+    memory: int = key(
+        Size(),
+        "of sums, and of what is held of a file at once. What would take more is refused before it is made, with the "
+        "number to change",
+        MEMORY,
+        "`4GB`",
+    )
+
+
+@dataclass(frozen=True)
 class Stream:
     """Settings of unbounded input, for the Beam engine."""
 
@@ -254,6 +354,12 @@ class Output:
     """What is written, and where."""
 
     directory: str = key(text("a path"), "directory of all output; made if needed", "out")
+    rejected: str = key(
+        Choice(("sample", "all")),
+        f"what `rejected.jsonl` holds of rejected rows: the first {KEPT} of each reason, or all. `run.json` counts "
+        "all",
+        "sample",
+    )
     moments: bool = key(flag(), "save the sums in `moments.aggmc`, for `aggmc moments` and to resume", False)
     report: bool = key(flag(), "write `report.html`", False)
     flows: bool = key(
@@ -393,12 +499,13 @@ class Config:
     constraints: Known | None = key(Section(Known), "what is known of the matrix", None, "none")
     uncertainty: Uncertainty = key(Section(Uncertainty), "standard errors and intervals", Uncertainty)
     max_rejected: int | float | None = key(
-        Either((integer(0), number(0, 1)), _by_type(int, float)),
+        Either((integer(0), probability()), _by_type(int, float)),
         "stop with an error when more records than this are rejected: a number such as `100`, or a share "
-        "such as `0.01`",
+        "such as `0.01`; `1.0` allows all",
         None,
-        "no limit",
+        f"`{USUAL}`, and no limit for a stream",
     )
+    limits: Limits = key(Section(Limits), "what a run may take", Limits)
     stream: Stream | None = key(Section(Stream), "unbounded input (Beam engine)", None, "none")
     output: Output = key(Section(Output), "what is written, and where", Output)
     engine: str = key(Choice(("local", "beam")), "what runs it", "local")
@@ -436,7 +543,9 @@ class Config:
 
     def _check_columns(self) -> None:
         columns = self.input.columns
-        used = {"input.columns.realization": columns.realization, "input.columns.time": columns.time}
+        times = [columns.time] if isinstance(columns.time, str) else list(columns.time)
+        used = {"input.columns.realization": columns.realization or REALIZATION}
+        used |= {f"input.columns.time{f'[{i}]' if len(times) > 1 else ''}": c for i, c in enumerate(times)}
         used |= {f"group_by[{i}]": name for i, name in enumerate(self.group_by)}
         if columns.population is not None:
             used["input.columns.population"] = columns.population
@@ -448,6 +557,12 @@ class Config:
         given, states = columns.counts, self.known_states
         if isinstance(given, tuple) and states and len(given) != len(states):
             raise InputError(f"input.columns.counts names {len(given)} columns for {len(states)} states")
+
+    @property
+    def checked(self) -> Config:
+        """With the usual limit of rejections, if none is given and the input ends."""
+        loud = self.max_rejected is None and not self.input.endless and self.stream is None
+        return replace(self, max_rejected=USUAL) if loud else self
 
     @property
     def known_states(self) -> tuple[str, ...] | None:

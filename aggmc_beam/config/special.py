@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from aggmc_beam.budget import read_size
 from aggmc_beam.chain import Chain, Cycle, Parametric, Window, as_chain
+from aggmc_beam.clock import CALENDAR
 from aggmc_beam.config.kinds import Choice, Section, Simple, as_number, integer, key, shown
 from aggmc_beam.errors import InputError, nearest
 from aggmc_beam.noise import Noise, noise_from_dict
 from aggmc_beam.noise.description import _MODELS
 from aggmc_beam.times import instant, microseconds
+from aggmc_beam.zones import Zone
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,56 @@ class Duration:
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
         return value
+
+
+@dataclass(frozen=True)
+class Step:
+    text = f"{Duration.text}, or {', '.join(f'`{unit}`' for unit in CALENDAR)}"
+    schema = {"type": "string", "pattern": f"^([0-9]+ *(ms|s|m|h|d|w)|{'|'.join(CALENDAR)})$"}  # noqa: RUF012
+
+    def read(self, value: Any, path: str) -> str:
+        return value if isinstance(value, str) and value in CALENDAR else Duration().read(value, path)
+
+
+@dataclass(frozen=True)
+class ZoneKind:
+    text = "a time zone such as `Europe/Berlin`"
+    schema = {"type": "string"}  # noqa: RUF012
+
+    def read(self, value: Any, path: str) -> str:
+        try:
+            if isinstance(value, str):
+                return Zone(value).name
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
+        raise InputError(f"{path} must be {self.text}; got {shown(value)}")
+
+
+@dataclass(frozen=True)
+class Size:
+    text = "a size such as `512MB` or `16GB`"
+    schema = {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? *(MB|GB|TB)$"}  # noqa: RUF012
+
+    def read(self, value: Any, path: str) -> int:
+        found = read_size(value) if isinstance(value, str) else None
+        if found is None:
+            raise InputError(f"{path} must be {self.text}; got {shown(value)}")
+        return found
+
+
+@dataclass(frozen=True)
+class Encoding:
+    text = "a name of an encoding of text"
+    schema = {"type": "string"}  # noqa: RUF012
+
+    def read(self, value: Any, path: str) -> str:
+        try:
+            # Not of bytes to bytes, such as zip.
+            if isinstance(value, str) and isinstance(b"".decode(value), str):
+                return value
+        except (LookupError, ValueError):
+            pass
+        raise InputError(f"{path} must be {self.text}, such as latin-1; got {shown(value)}")
 
 
 @dataclass(frozen=True)

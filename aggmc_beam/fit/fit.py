@@ -87,12 +87,16 @@ def estimate_sums(
         ) from error
 
 
+#: Why there is no estimate without pairs.
+NO_PAIRS = (
+    "no two records are one step apart, so there is nothing to learn moves from; check the "
+    "time column and its step"
+)
+
+
 def _estimate(sums: Sums, settings: Settings, progress: ProgressHook) -> Estimate | Estimates:
     if sums.total.pairs == 0:
-        raise InputError(
-            "no two records are one step apart, so there is nothing to learn moves from; check the "
-            "time column and its step"
-        )
+        raise InputError(NO_PAIRS)
     fit = Fit(sums, settings)
     chain = fit.chain
     groups = chain.groups(sums.cells)

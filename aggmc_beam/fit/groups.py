@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from aggmc_beam.chain import as_chain
+from aggmc_beam.clock import Clock
 from aggmc_beam.config.special import chain_to_plain
 from aggmc_beam.errors import InputError
 from aggmc_beam.fit.fit import Settings, estimate_sums
@@ -15,7 +16,6 @@ from aggmc_beam.fit.published import as_published
 from aggmc_beam.fit.resolve import Mapped
 from aggmc_beam.noise import Exact
 from aggmc_beam.progress import ProgressHook, no_progress
-from aggmc_beam.records import Clock
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.sums.records import Group
 from aggmc_beam.sums.spec import MARKED, check_gaps
@@ -133,7 +133,7 @@ def labelled(found: Estimate | Estimates, group: dict[str, str] | None, clock: C
     def label(e: Estimate) -> Estimate:
         window = e.window
         if window is not None:
-            window = {name: clock.label(step) for name, step in window.items()}  # type: ignore[misc]
+            window = {name: clock.label_local(step) for name, step in window.items()}  # type: ignore[misc]
         return replace(e, group=group, window=window)
 
     if isinstance(found, Estimate):

@@ -13,17 +13,18 @@ import numpy as np
 from aggmc_beam.config import Config
 from aggmc_beam.errors import InputError
 from aggmc_beam.fit.groups import estimate_state, listed
-from aggmc_beam.ledger import Ledger, Unbalanced, check_rejected
+from aggmc_beam.ledger import USUAL, Ledger, Unbalanced, check_rejected
 from aggmc_beam.local.blocks import Block, BlockReader, RowCounts
 from aggmc_beam.local.explain import Rejection, explain
 from aggmc_beam.local.follow_up import FollowUp
 from aggmc_beam.local.plan import Plan, size_of
+from aggmc_beam.local.reasons import Reasons, key_of
 from aggmc_beam.local.survey import Survey
 from aggmc_beam.local.unchanged import Stamp, check_unchanged, stamps
 from aggmc_beam.logs import LOGGER
 from aggmc_beam.progress import ProgressHook, no_progress
 from aggmc_beam.result import Estimate, Estimates
-from aggmc_beam.sums.records import Group
+from aggmc_beam.sums.records import Group, Records
 from aggmc_beam.sums.run_file import save_run
 from aggmc_beam.sums.state import AggregationState
 
@@ -86,7 +87,7 @@ def _run(plan: Plan, progress: ProgressHook, files: dict[str, Stamp | None]) -> 
 
     check_unchanged(files)
     if not state.records:
-        raise InputError(_nothing(counts.read, rejections()))
+        raise InputError(nothing_used(counts.read, rejections()))
     summing.count_in_state()
     rows = summing.ledger(state.records - before)
     results, skipped = estimate_state(state, plan.settings, progress)
@@ -191,10 +192,26 @@ class Summing:
         counts.conflicting += len(added.conflicting)
         if len(added.conflicting):
             counts.conflicts.append(place.at(added.conflicting))
+            self._check_series(records, int(added.conflicting[0]))
+
+    def _check_series(self, records: Records, at: int) -> None:
+        """`InputError` if rows without a column of the realization are of several."""
+        schema, number = self.plan.schema, self.counts.conflicting
+        if schema.realization is None and number > USUAL * self.records:
+            raise InputError(
+                f"{number:,} rows have the {schema.time_name} of another row and other counts (the first: "
+                f"{schema.clock.label(int(records.time[at]))}), so they are not of one series; name the column that "
+                "tells series apart in input.columns.realization, or in group_by"
+            )
 
     def _check_rejected(self, rows: int | None = None) -> None:
-        limit = self.plan.config.max_rejected
-        check_rejected(self.counts.rejected, self.counts.read if rows is None else rows, limit)
+        counts, limit = self.counts, self.plan.config.max_rejected
+        rows = counts.read if rows is None else rows
+        if counts.rejected < rows or self.state.records:  # if there is nothing else, that is told
+            check_rejected(counts.rejected, rows, limit, reasons=self._reasons)
+
+    def _reasons(self) -> Reasons:
+        return Reasons.of(explain(self.plan.sources, self.plan.schema, self.counts))
 
     def count_in_state(self) -> None:
         """Add what was met to the groups' own counts.
@@ -214,10 +231,14 @@ class Summing:
         return Ledger(counts.read, used, self.duplicate + counts.duplicate, counts.rejected).check()
 
 
-def _nothing(rows: int, rejections: Iterator[Rejection]) -> str:
+def nothing_used(rows: int, rejections: Iterator[Rejection]) -> str:
+    """Why input has no records."""
     if not rows:
         return "the input has no rows, only a header or nothing at all"
     first = next(rejections, None)
     if first is None:
         return "no record is complete; see input.absent"
-    return f"all {rows:,} rows were rejected; the first: {first.reason} ({first.file}, row {first.row})"
+    return (
+        f"all {rows:,} rows were rejected; the first: {first.reason} ({first.file}, row {first.row}; see "
+        f"{key_of(first.reason)})"
+    )

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from aggmc_beam.config import Config
+from aggmc_beam.config.model import KEPT
 from aggmc_beam.errors import InputError
+from aggmc_beam.local.reasons import Reasons
 from aggmc_beam.local.staging import RUN as RUN
 from aggmc_beam.local.staging import Staging, order
 from aggmc_beam.local.unchanged import check_resumed
@@ -48,7 +50,9 @@ def write(
     with Staging(directory) as aside:
         lines = [e.to_dict() for e in result.estimates]
         _write_lines(aside / ESTIMATES, lines)
-        _write_lines(aside / REJECTED, (r.to_dict() for r in result.rejections()))
+        reasons = Reasons()
+        most = None if config.output.rejected == "all" else KEPT
+        _write_lines(aside / REJECTED, _kept(result.rejections(), reasons, most))
         result.follow_up(aside)
         plain = redacted(plain)
         if config.output.moments:
@@ -58,7 +62,12 @@ def write(
         if config.output.report:
             progress("writing the report", 0, None)
             write_report([*_pooled(result), *lines], aside / REPORT, dict(plain), result.ledger)
-        about = {"config": plain, "ledger": result.ledger, "files": _checksums(aside)}
+        about = {
+            "config": plain,
+            "ledger": result.ledger,
+            "reasons": reasons.number,
+            "files": _checksums(aside),
+        }
         (aside / RUN).write_text(json.dumps(about, indent=1, default=str) + "\n", encoding="utf-8")
         written = [path.name for path in sorted(aside.iterdir(), key=order)]
         check_resumed(result.resumed)
@@ -69,6 +78,14 @@ def _pooled(result: Finished) -> list[dict[str, Any]]:
     """The one matrix that fits all cells of a group, where there is one, for the report."""
     found = getattr(result, "results", {}).values()
     return [r.pooled.to_dict() for r in found if isinstance(r, Estimates) and r.pooled is not None]
+
+
+def _kept(rejections: Iterable[Any], reasons: Reasons, most: int | None) -> Iterator[dict[str, Any]]:
+    """The first of each reason, as they are written; all are counted."""
+    for r in rejections:
+        met = reasons.add(r.reason, r.file, r.row)
+        if most is None or met <= most:
+            yield r.to_dict()
 
 
 def _checksums(directory: Path) -> dict[str, str]:

@@ -11,7 +11,7 @@ from aggmc_beam.errors import InputError
 from aggmc_beam.fit.fit import Settings
 from aggmc_beam.local.blocks import BlockReader
 from aggmc_beam.local.schema import find_schema
-from aggmc_beam.local.sources import Source, open_files
+from aggmc_beam.local.sources import Dialect, Source, open_files
 from aggmc_beam.records import Schema
 from aggmc_beam.sums.run_file import find_run, load_run
 from aggmc_beam.sums.spec import SumSpec
@@ -39,8 +39,7 @@ class Plan:
     def open(cls, config: Config) -> Plan:
         """Open the files of a config, without reading more than it takes to know their columns."""
         check_local(config)
-        input = config.input
-        sources = open_files(input.patterns, input.format, input.separator)
+        sources = open_files(config.input.patterns, Dialect.of(config.input))
         return cls(config, sources, find_schema(config, sources))
 
     @cached_property
@@ -50,7 +49,7 @@ class Plan:
         return SumSpec.plan(
             schema.states, config.chain, config.noise, config.population, schema.population is not None,
             self.settings.open_population, schema.clock, schema.group_by, config.uncertainty.replicates,
-            config.uncertainty.block, schema.realization, self.pairwise,
+            config.uncertainty.block, schema.realization or "", self.pairwise, config.limits.memory,
         )  # fmt: skip
 
     @property

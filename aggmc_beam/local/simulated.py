@@ -12,12 +12,13 @@ from aggmc_beam.chain import Cycle
 from aggmc_beam.config import Config, Simulate
 from aggmc_beam.durable import sync
 from aggmc_beam.errors import InputError
-from aggmc_beam.local.schema import COUNT_COLUMN, STATE_COLUMN, clock
+from aggmc_beam.local.schema import COUNT_COLUMN, STATE_COLUMN
 from aggmc_beam.local.sources import FORMATS
+from aggmc_beam.records import REALIZATION
 from aggmc_beam.result import Estimate
 from aggmc_beam.simulation import random_chain, simulate
 from aggmc_beam.text import check_cells
-from aggmc_beam.times import instant, iso
+from aggmc_beam.times import iso
 
 #: Simulated time stamps begin here unless the config names an origin.
 BEGIN = "2026-01-01T00:00:00Z"
@@ -120,7 +121,7 @@ def truth(config: Config, estimate: Estimate) -> np.ndarray:
 
 
 def _step(config: Config, label: int | str) -> int:
-    return clock(config.input).read(label)
+    return config.input.clock.read(label)
 
 
 def _applies(plan: Simulate, step: np.ndarray) -> np.ndarray:
@@ -130,11 +131,12 @@ def _applies(plan: Simulate, step: np.ndarray) -> np.ndarray:
 
 
 def _first_step(config: Config) -> int:
-    time = clock(config.input)
+    time = config.input.clock
     if not time.stamps:
         return 0
-    begin = config.input.origin if config.input.origin is not None else instant(BEGIN)
-    return (begin - time.origin) // time.unit
+    if config.input.origin is not None:
+        return (config.input.origin - time.origin) // time.unit
+    return time.read(BEGIN)
 
 
 def _frame(config: Config, counts: np.ndarray) -> pl.DataFrame:
@@ -143,10 +145,13 @@ def _frame(config: Config, counts: np.ndarray) -> pl.DataFrame:
     K, T, S = counts.shape
     columns, states = config.input.columns, names(config)
     key, step = np.divmod(np.arange(K * T), T)
-    time = clock(config.input)
+    time = config.input.clock
     labels = [time.label(_first_step(config) + t) for t in range(T)]
     rows = counts.reshape(-1, S)
-    frame = pl.DataFrame({columns.realization: key, columns.time: [labels[t] for t in step]})
+    realization = columns.realization or REALIZATION
+    if not isinstance(columns.time, str) or time.format is not None:
+        raise InputError("what is drawn has its time in one column, as ISO 8601; drop input.time_format")
+    frame = pl.DataFrame({realization: key, columns.time: [labels[t] for t in step]})
     if columns.population is not None:
         N = np.broadcast_to(np.asarray(plan.population), (K,))
         frame = frame.with_columns(pl.Series(columns.population, N[key]))
@@ -158,7 +163,7 @@ def _frame(config: Config, counts: np.ndarray) -> pl.DataFrame:
             index=index,
             variable_name=columns.state or STATE_COLUMN,
             value_name=columns.counts if isinstance(columns.counts, str) else COUNT_COLUMN,
-        ).sort(columns.realization, columns.time, maintain_order=True)  # fmt: skip
+        ).sort(realization, columns.time, maintain_order=True)  # fmt: skip
     if isinstance(columns.counts, str):
         return frame.with_columns(pl.Series(columns.counts, rows.tolist(), pl.List(pl.Float64)))
     given = columns.counts or states

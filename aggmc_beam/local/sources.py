@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import glob
 import os
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from aggmc_beam.budget import check_memory
+from aggmc_beam.config import Input
 from aggmc_beam.errors import InputError
 from aggmc_beam.local import text
 from aggmc_beam.local.batches import Batch
@@ -20,13 +23,17 @@ from aggmc_beam.records import Schema
 
 FORMATS = {
     ".csv": "csv", ".tsv": "csv", ".txt": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
-    ".parquet": "parquet", ".pq": "parquet",
+    ".parquet": "parquet", ".pq": "parquet", ".xlsx": "excel", ".xlsm": "excel", ".xls": "excel", ".ods": "excel",
 }  # fmt: skip
 #: Endings of compressed text, after the one that tells the format.
-COMPRESSED = (".gz", ".zst", ".bz2")
+COMPRESSED = (".gz", ".zst", ".bz2", ".zip")
 #: Values (rows times columns) of a batch of a Parquet file or frame: large enough for its arrays to be worth
 #: making, and a few of them fit into memory.
 BATCH_VALUES = 1 << 21
+
+
+#: Bytes of a value while it is decoded and read: as it is in Arrow, and as a number of ours.
+VALUE_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,8 @@ class Source:
     format: str
     columns: dict[str, Any]
     separator: str = ","
+    encoding: str | None = None
+    skip: int = 0
     frame: pl.LazyFrame | None = field(default=None, compare=False)
 
     @property
@@ -76,7 +85,22 @@ def reading(source: Source) -> Iterator[None]:
         raise InputError(f"{source.name} cannot be read: {str(error).splitlines()[0]}") from error
 
 
-def open_files(patterns: Sequence[str], format: str = "auto", separator: str = ",") -> list[Source]:
+@dataclass(frozen=True)
+class Dialect:
+    """How files are written, as far as they do not tell: see the keys of `input`."""
+
+    format: str = "auto"
+    separator: str | None = None
+    encoding: str | None = None
+    skip: int = 0
+    sheet: str | None = None
+
+    @classmethod
+    def of(cls, input: Input) -> Dialect:
+        return cls(input.format, input.separator, input.encoding, input.skip_lines, input.sheet)
+
+
+def open_files(patterns: Sequence[str], dialect: Dialect = Dialect()) -> list[Source]:  # noqa: B008 - frozen
     """The files of some globs, sorted by name within each; empty files are left out."""
     paths: list[str] = []
     for pattern in patterns:
@@ -88,7 +112,7 @@ def open_files(patterns: Sequence[str], format: str = "auto", separator: str = "
         if not found:
             raise InputError(f"no file matches {pattern!r} (in {os.getcwd()})")
         paths += [p for p in found if p not in paths]
-    sources = [_open(path, format, separator) for path in paths]
+    sources = [_open(path, dialect) for path in paths]
     kept = [s for s in sources if s is not None]
     if not kept:
         raise InputError(f"all input is empty: {', '.join(paths[:3])}{' ...' if len(paths) > 3 else ''}")
@@ -108,28 +132,77 @@ def format_of(path: str | os.PathLike[str]) -> str:
     return FORMATS.get(ending.lower(), "")
 
 
-def _open(path: str, format: str, separator: str) -> Source | None:
+def _open(path: str, dialect: Dialect) -> Source | None:
     try:
-        size = os.stat(path).st_size
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):
+            raise InputError(
+                f"{path!r} is not a file with contents that stay (it is {_what(status.st_mode)})"
+            )
         with open(path, "rb") as stream:
             head = stream.read(4)
     except OSError as error:
         raise InputError(f"cannot read {path!r}: {error.strerror}") from error
-    if size == 0:
+    if status.st_size == 0:
         return None
+    format = dialect.format
     if format == "auto":
         format = "parquet" if head == b"PAR1" else format_of(path)
     if not format:
         raise InputError(
-            f"the format of {path!r} cannot be told from its name; set input.format to csv, jsonl or parquet"
+            f"the format of {path!r} cannot be told from its name; set input.format to csv, jsonl, parquet or excel"
         )
+    if format == "excel":
+        return _open_sheet(path, dialect)
     if format == "parquet":
         try:
             return Source(path, format, dict(pl.read_parquet_schema(path)))
         except (pl.exceptions.PolarsError, OSError) as error:
             raise InputError(f"{path} cannot be read as Parquet: {error}") from None
-    stem = path.lower().removesuffix(".gz").removesuffix(".zst").removesuffix(".bz2")
-    if format == "csv" and stem.endswith(".tsv") and separator == ",":
-        separator = "\t"
-    columns = text.columns_of(path, format, separator)
-    return None if columns is None else Source(path, format, columns, separator)
+    source = Source(path, format, {}, dialect.separator or ",", dialect.encoding, dialect.skip)
+    if format == "csv" and dialect.separator is None:
+        source = replace(source, separator=text.separator_of(text.header_line(source) or ""))
+    columns = text.columns_of(source)
+    return None if columns is None else replace(source, columns=columns)
+
+
+def check_row_groups(source: Source, columns: Sequence[str], memory: int) -> None:
+    """`InputError` if a row group of a Parquet file, which is decoded at once, takes too much memory: a small file
+    may hold many equal values."""
+    has_lists = any(isinstance(source.columns[c], pl.List | pl.Array) for c in columns)
+    if not has_lists and source.height * len(columns) * VALUE_BYTES <= memory:
+        return
+    from pyarrow.parquet import read_metadata
+
+    check_metadata(read_metadata(source.name), source.name, columns, memory)
+
+
+def check_metadata(metadata: Any, name: str, columns: Sequence[str], memory: int) -> None:
+    """The same, of the metadata that Arrow reads."""
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        chunks = (group.column(i) for i in range(group.num_columns))
+        values = sum(chunk.num_values for chunk in chunks if chunk.path_in_schema.split(".")[0] in columns)
+        what = f"row group {number} of {name}, with {values:,} values,"
+        check_memory(values * VALUE_BYTES, memory, what, "write the file with smaller row groups")
+
+
+def _what(mode: int) -> str:
+    kinds = {stat.S_ISDIR: "a directory", stat.S_ISFIFO: "a pipe", stat.S_ISSOCK: "a socket"}
+    return next((name for test, name in kinds.items() if test(mode)), "a device")
+
+
+def _open_sheet(path: str, dialect: Dialect) -> Source:
+    """A sheet of a workbook, the first one by default; its cells keep their types."""
+    try:
+        frame = pl.read_excel(
+            path,
+            sheet_name=dialect.sheet,
+            read_options={"header_row": dialect.skip} if dialect.skip else None,
+        )
+    except ModuleNotFoundError:
+        raise InputError(f"{path}: workbooks need fastexcel: pip install 'aggmc-beam[excel]'") from None
+    except Exception as error:  # of any kind, from the reader of workbooks
+        hint = "; see input.sheet" if dialect.sheet else ""
+        raise InputError(f"{path} cannot be read as a workbook: {str(error).splitlines()[0]}{hint}") from None
+    return replace(open_frame(frame, path), format="excel")

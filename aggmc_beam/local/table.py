@@ -18,12 +18,23 @@ from aggmc_beam.local.engine import Summing, run_plan
 from aggmc_beam.local.frames import as_frame, is_labelled_array
 from aggmc_beam.local.plan import Plan
 from aggmc_beam.local.schema import find_schema
-from aggmc_beam.local.sources import open_files, open_frame
+from aggmc_beam.local.sources import Dialect, open_files, open_frame
+from aggmc_beam.records import REALIZATION
 from aggmc_beam.result import Estimate, Estimates, Groups
 from aggmc_beam.sums.state import AggregationState
 
-#: Name of the column of realizations if none is given.
-REALIZATION = "realization"
+#: Options that are keys of `input` in a config.
+_INPUT = (
+    "step",
+    "absent",
+    "timezone",
+    "time_format",
+    "decimal",
+    "separator",
+    "encoding",
+    "skip_lines",
+    "sheet",
+)
 
 
 def estimate_table(
@@ -43,6 +54,8 @@ def estimate_table(
     column of the count ("count") and absent tells what a state without a row means ("zero" or "missing").
     missing, values: as for `am.estimate`.
     step: length of a time step, a number or a duration such as "1h" for time stamps.
+    timezone, time_format, decimal, marks, separator, encoding, skip_lines, sheet: see docs/config.md, input.
+    max_rejected: how many rows may be rejected, a number or a share; the default is 0.05.
     group_by: columns; the result is then `Groups`, with an estimate for each.
 
     >>> import aggmc_beam as am
@@ -90,13 +103,12 @@ def open_table(
     """What a table's options mean for its rows; `InputError` if a column is not there."""
     check_options(options)
     if isinstance(data, str | os.PathLike):
-        if options.get("realization", REALIZATION) is None:
-            raise InputError("a file needs a column that tells realizations apart; name it in realization=")
-        sources = open_files([os.fspath(data)])
+        config = _config(states, population, settings, replicates, options)
+        sources = open_files([os.fspath(data)], Dialect.of(config.input))
     else:
         frame, options = _as_frame(data, dict(options))
+        config = _config(states, population, settings, replicates, options)
         sources = [open_frame(frame)]
-    config = _config(states, population, settings, replicates, options)
     return Plan(config, sources, find_schema(config, sources), _settings(settings, config))
 
 
@@ -107,11 +119,7 @@ def _as_frame(data: Any, options: dict[str, Any]) -> tuple[pl.DataFrame | pl.Laz
     if is_labelled_array(data):
         options["state"] = None  # each state has a column by now
     names = frame.collect_schema().names()
-    if realization is None:
-        if REALIZATION not in names:
-            frame = frame.with_columns(pl.lit(0).alias(REALIZATION))
-        return frame, options | {"realization": REALIZATION}
-    if realization not in names and "realization" not in options:
+    if realization is not None and realization not in names and "realization" not in options:
         raise InputError(
             f"the frame has no column {REALIZATION!r}; name the one that tells realizations apart in realization=, "
             f"or give realization=None if all rows are one series. Its columns are {', '.join(names[:12])}"
@@ -126,7 +134,7 @@ def _config(
     replicates: int | None,
     options: dict[str, Any],
 ) -> Config:
-    counts = options.get("counts")
+    counts, time = options.get("counts"), options.get("time", "time")
     column = population if isinstance(population, str) and population != "estimate" else None
     group_by = options.get("group_by", ())
     assert not isinstance(settings.chain, str)
@@ -135,16 +143,16 @@ def _config(
             files="the data",
             layout="wide" if options.get("state") is None else "long",
             columns=Columns(
-                realization=options.get("realization", "realization"),
-                time=options.get("time", "time"),
+                realization=options.get("realization"),
+                time=time if isinstance(time, str) else tuple(time),
                 counts=counts if counts is None or isinstance(counts, str) else tuple(counts),
                 state=options.get("state"),
                 population=column,
             ),
-            step=options.get("step", 1),
-            absent=options.get("absent"),
             missing=options.get("missing", "reject"),
             values=options.get("values", "counts"),
+            marks=None if options.get("marks") is None else tuple(options["marks"]),
+            **{name: options[name] for name in _INPUT if name in options},
         ),
         states=FROM_DATA if states is None else tuple(str(s) for s in states),
         group_by=(group_by,) if isinstance(group_by, str) else tuple(group_by),
@@ -152,7 +160,8 @@ def _config(
         population=None if isinstance(population, str) else _number(population),
         chain=settings.chain,
         uncertainty=Uncertainty(settings.level, replicates),
-    )
+        max_rejected=options.get("max_rejected"),
+    ).checked
 
 
 def _number(population: Any) -> float:

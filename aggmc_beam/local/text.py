@@ -1,17 +1,14 @@
 """CSV and JSON lines as batches of rows: pieces of whole lines, each parsed by Polars.
 
 Polars makes null what is not of the type a column was seen to have, and refuses a whole piece for one line that
-is no JSON or a quotation mark that is astray. Such a piece is read again by Python's own parsers, and the log
-says so: a broken line costs its row, never its neighbours, and no field ever moves to another column.
+is no JSON. Lines that it cannot read are read by Python's own parsers: a broken line costs its row, never its
+neighbours, and no field ever moves to another column.
 """
 
 from __future__ import annotations
 
-import bz2
 import csv
-import gzip
 import itertools
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -21,10 +18,13 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from aggmc_beam.errors import InputError
+from aggmc_beam.errors import InputError, Rejected
+from aggmc_beam.local import csvrows
 from aggmc_beam.local.batches import Batch
+from aggmc_beam.local.csvrows import LINE, QUOTE, Row
+from aggmc_beam.local.decoded import open_text
 from aggmc_beam.logs import LOGGER
-from aggmc_beam.records import MAX_BYTES, MAX_DEPTH, Rejected, Schema, openings, parse_json
+from aggmc_beam.records import MAX_BYTES, MAX_DEPTH, Schema, openings, parse_json
 
 if TYPE_CHECKING:
     from aggmc_beam.local.sources import Source
@@ -39,180 +39,182 @@ SAMPLE = 100
 MISLED = 16
 #: Longest whole number that Polars reads without rounding.
 DIGITS = 30
+#: What may stand between the fields of CSV, the first one where the header does not tell.
+SEPARATORS = ",;\t|"
 #: Rows may have more or fewer fields than the header. Polars 1 takes them without being told.
 _RAGGED: dict[str, Any] = {
     name: value
     for name, value in (("extra_columns", "ignore"), ("missing_columns", "insert"))
     if name in signature(pl.scan_csv).parameters
 }
-_BOM, _QUOTE, _LINE = b"\xef\xbb\xbf", b'"', b"\n"
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Some lines of a file, of which the first has this number."""
+    """Some lines of a file, of which the first has this number; of CSV also the rows that Polars cannot read."""
 
     number: int
     data: bytes
+    odd: tuple[Row, ...] = ()
 
     @cached_property
     def lines(self) -> list[bytes]:
-        found = self.data.split(_LINE)
+        found = self.data.split(LINE)
         return found if found[-1] else found[:-1]
 
     def head(self, number: int) -> list[bytes]:
         """The first lines."""
-        found = self.data.split(_LINE, number)[:number]
+        found = self.data.split(LINE, number)[:number]
         return found if found[-1] else found[:-1]
 
     @cached_property
     def height(self) -> int:
         """How many lines there are."""
-        return self.data.count(_LINE) + (not self.data.endswith(_LINE))
+        return self.data.count(LINE) + (not self.data.endswith(LINE))
 
 
-def open_text(path: str) -> IO[bytes]:
-    """The bytes of a text file, unpacked if it is compressed by gzip, bzip2 or zstd."""
-    with open(path, "rb") as stream:
-        first = stream.read(4)
-    return unpacked(path, first) or open(path, "rb")
+def pieces(source: Source, used: Sequence[int] = ()) -> Iterator[Piece]:
+    """The lines of a file in pieces, without those above the data; of CSV each ends where no field is open, and
+    `used` are the fields that matter."""
+    with open_text(source.name, source.encoding) as stream:
+        skip = source.skip + (source.format == "csv")
+        for _ in range(skip):
+            _line(stream, source.name)
+        yield from _pieces(stream, source, 1 + skip, used)
 
 
-def unpacked(file: Any, first: bytes) -> Any:
-    """A file, or one that is open, whose first four bytes are these, unpacked; None if it is not compressed."""
-    if first[:2] == b"\x1f\x8b":
-        return gzip.open(file, "rb")
-    if first[:3] == b"BZh":
-        return bz2.open(file, "rb")
-    if first == b"\x28\xb5\x2f\xfd":
-        import pyarrow as pa
-
-        return pa.input_stream(file, compression="zstd")
-    return None
-
-
-def pieces(path: str, separator: str | None = None) -> Iterator[Piece]:
-    """The lines of a file in pieces; with the separator of CSV, each ends where no field is open."""
-    try:
-        with open_text(path) as stream:
-            yield from _pieces(stream, path, separator)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(f"{path} cannot be read; it is compressed by gzip and damaged ({error})") from None
+def _line(stream: IO[bytes], path: str) -> bytes:
+    """The next line of a stream that is read to its end only."""
+    found = bytearray()
+    while byte := stream.read(1):
+        found += byte
+        if byte == LINE:
+            break
+        if len(found) > MAX_LINE:
+            raise InputError(f"a line at the head of {path} is longer than {MAX_LINE >> 20} MB")
+    return bytes(found)
 
 
-def _pieces(stream: IO[bytes], path: str, separator: str | None) -> Iterator[Piece]:
-    number, rest, is_first = 1, b"", True
+def _pieces(stream: IO[bytes], source: Source, number: int, used: Sequence[int]) -> Iterator[Piece]:
+    rest = b""
     while data := stream.read(PIECE):
-        if is_first:
-            data, is_first = data.removeprefix(_BOM), False
         rest += data
-        cut = rest.rfind(_LINE) + 1
-        if separator is not None and _is_open(rest[:cut], separator):
-            cut = 0
-        if cut:
-            piece = Piece(number, rest[:cut])
-            rest = rest[cut:]
+        cut = rest.rfind(LINE) + 1
+        piece = _piece(number, rest[:cut], source, used, is_last=False) if cut else None
+        if piece is not None and piece.data:
+            rest = rest[len(piece.data) :]
             number += piece.height
             yield piece
         elif len(rest) > MAX_LINE:
-            if separator is not None and _QUOTE in rest:
-                raise InputError(_open_quote(path))
-            raise InputError(f"line {number} of {path} is longer than {MAX_LINE >> 20} MB")
-    if separator is not None and _is_open(rest, separator):
-        raise InputError(_open_quote(path))
+            raise InputError(f"line {number} of {source.name} is longer than {MAX_LINE >> 20} MB")
     if rest:
-        yield Piece(number, rest)
+        yield _piece(number, rest, source, used, is_last=True)
 
 
-def _is_open(data: bytes, separator: str) -> bool:
-    """Whether a field within quotation marks is open at the end of lines of CSV."""
-    if data.count(_QUOTE) % 2 == 0:
-        return False
-    return _csv_rows(Piece(1, data).lines, separator) is None
+def _piece(number: int, data: bytes, source: Source, used: Sequence[int], is_last: bool) -> Piece:
+    """The lines but for those of a field that is open at their end."""
+    if source.format != "csv" or QUOTE not in data:
+        return Piece(number, data)
+    odd = csvrows.odd_lines(data, source.separator)
+    if not len(odd):
+        return Piece(number, data)
+    piece = Piece(number, data)
+    rows, begin = csvrows.find_rows(
+        piece.lines, odd.tolist(), source.separator, len(source.columns), used, is_last
+    )
+    if begin is not None:
+        data = b"".join(line + LINE for line in piece.lines[:begin])
+    return Piece(number, data, tuple(rows))
 
 
-def _csv_rows(lines: Sequence[bytes], separator: str) -> list[tuple[int, list[str] | None]] | None:
-    """The rows in lines of CSV, with the number of lines before each, as Python's own reader finds them (None: not
-    at all). No rows if a field is open at the end."""
-    text = [line.decode(errors="replace") + "\n" for line in lines]
-    # An open field takes the last line, too.
-    reader = csv.reader([*text, "end"], delimiter=separator)
-    found: list[tuple[int, list[str] | None]] = []
-    number = 0
-    while True:
-        try:
-            fields = next(reader, None)
-        except csv.Error:
-            fields = []
-            found.append((number, None))
-        else:
-            if fields is None:
-                return found[:-1] if found[-1] == (len(text), ["end"]) else None
-            found.append((number, fields))
-        number = reader.line_num
-
-
-def _open_quote(path: str) -> str:
-    return f"{path}: a quotation mark is opened and not closed"
-
-
-def columns_of(path: str, format: str, separator: str) -> dict[str, Any] | None:
+def columns_of(source: Source) -> dict[str, Any] | None:
     """The columns that the first lines tell, as text or lists of numbers; None if there are no lines."""
-    try:
-        with open_text(path) as stream:
-            start = stream.read(1 << 16)
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path} cannot be read: {error} (is it compressed by gzip, and damaged?)") from None
-    if start[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise InputError(f"{path} is UTF-16 text; save it as UTF-8")
-    start = start.removeprefix(_BOM)
-    if not start.strip(b"\r\n"):
+    if source.format == "jsonl":
+        values = _json_sample(source)
+        return None if values is None else {
+            c: pl.List(pl.Float64) if any(isinstance(v, list) for v in found) else pl.String
+            for c, found in values.items()
+        }  # fmt: skip
+    line = header_line(source)
+    if line is None:
         return None
-    if format == "jsonl":
-        first = next(pieces(path), None)
-        values = {} if first is None else _json_sample(first)
-        return {c: pl.List(pl.Float64) if any(isinstance(v, list) for v in found) else pl.String
-                for c, found in values.items()}  # fmt: skip
-    names = _header(start, separator)
+    names = [name.strip() for name in next(csv.reader([line], delimiter=source.separator), [])]
     if any("\ufffd" in name for name in names):
-        raise InputError(f"the header of {path} is not UTF-8 text; save the file as UTF-8")
-    twice = sorted({n for n in names if names.count(n) > 1})
+        raise InputError(
+            f"the header of {source.name} is not UTF-8 text; set input.encoding, for example to latin-1"
+        )
+    twice = sorted({n for n in names if n and names.count(n) > 1})
     if twice:
-        raise InputError(f"column {twice[0]!r} occurs twice in the header of {path}")
-    return dict.fromkeys(names, pl.String)
+        raise InputError(f"column {twice[0]!r} occurs twice in the header of {source.name}")
+    # Columns without a name, as spreadsheets leave them, are told apart.
+    return dict.fromkeys((name or f"column {i}" for i, name in enumerate(names, 1)), pl.String)
 
 
-def _header(start: bytes, separator: str) -> list[str]:
-    line = start.split(_LINE, 1)[0].decode(errors="replace")
-    return [name.strip() for name in next(csv.reader([line], delimiter=separator), [])]
+def header_line(source: Source) -> str | None:
+    """The header of a CSV file; None if there is none."""
+    with open_text(source.name, source.encoding) as stream:
+        for _ in range(source.skip):
+            _line(stream, source.name)
+        line = _line(stream, source.name)
+        if not line.strip(b"\r\n") and not stream.read(PIECE).strip(b"\r\n"):
+            return None
+    return line.decode(errors="replace")
 
 
-def _json_sample(piece: Piece) -> dict[str, list[Any]]:
-    """The values of each column in the first lines."""
+def lines_above(source: Source, column: str) -> int:
+    """How many lines stand above one that has this column, and looks like a header; 0 if none does."""
+    with open_text(source.name, source.encoding) as stream:
+        lines = [_line(stream, source.name).decode(errors="replace") for _ in range(source.skip + SAMPLE)]
+    for above, line in enumerate(lines[source.skip + 1 :], 1):
+        fields = [name.strip(' "\r\n') for name in line.split(separator_of(line))]
+        if column in fields and len(fields) > 1:
+            return above
+    return 0
+
+
+def separator_of(header: str) -> str:
+    """What stands between the fields of a header: of commas, semicolons, tabs and bars the most frequent one.
+
+    >>> separator_of('day;hour;"home, sweet, home";work'), separator_of("day")
+    (';', ',')
+    """
+    outside = "".join(header.split('"')[::2])
+    return max(SEPARATORS, key=outside.count)
+
+
+def _json_sample(source: Source) -> dict[str, list[Any]] | None:
+    """The values of each column in the first lines that hold any; None if there are no lines."""
     found: dict[str, list[Any]] = {}
-    for line in piece.head(SAMPLE):
-        try:
-            row = parse_json(line)
-        except Rejected:
-            continue
-        for name, value in row.items():
-            if value is not None:
-                found.setdefault(name, []).append(value)
-    return found
+    piece = None
+    for piece in pieces(source):
+        for line in piece.head(SAMPLE) if found else piece.lines:
+            row = _row_of(line)
+            for name, value in row.items():
+                if value is not None:
+                    found.setdefault(name, []).append(value)
+            if found and len(max(found.values(), key=len)) >= SAMPLE:
+                return found
+        if found:
+            break
+    return None if piece is None else found
+
+
+def _row_of(line: bytes) -> dict[str, Any]:
+    try:
+        return parse_json(line)
+    except Rejected:
+        return {}
 
 
 def batches(source: Source, schema: Schema, columns: Sequence[str]) -> Iterator[Callable[[], Batch]]:
     """The rows of a text file, as functions that parse them."""
-    found = pieces(source.name, source.separator if source.format == "csv" else None)
+    reader = (Csv if source.format == "csv" else JsonLines)(source, schema, columns)
+    found = pieces(source, reader.used)
     first = next(found, None)
     if first is None:
         return
-    if source.format == "csv":
-        _, _, data = first.data.partition(_LINE)
-        first = Piece(first.number + 1, data)
-    reader = (Csv if source.format == "csv" else JsonLines)(source, schema, columns)
     reader.look_at(first)
-    for piece in itertools.chain([first] if first.data else [], found):
+    for piece in itertools.chain([first], found):
         yield partial(reader.read, piece)
 
 
@@ -227,6 +229,9 @@ class _Reader:
     kinds: dict[str, Any] = field(default_factory=dict)
     wide: dict[str, Any] = field(default_factory=dict)
     told: bool = False
+
+    #: The fields of CSV that matter, by position.
+    used: tuple[int, ...] = ()
 
     def tell(self, piece: Piece, why: str) -> None:
         """Say in the log, once for a file, that lines are not read by Polars."""
@@ -267,7 +272,7 @@ class JsonLines(_Reader):
     """Reads objects, one on each line that is not blank."""
 
     def look_at(self, piece: Piece) -> None:
-        values = _json_sample(piece)
+        values = _json_sample(self.source) or {}
         lists = self.schema.counts if self.schema.state is None else None
         inner = {c: [x for v in found for x in (v if isinstance(v, list) else [None])]
                  for c, found in values.items()}  # fmt: skip
@@ -323,57 +328,96 @@ class JsonLines(_Reader):
         return self.batch(frame, rows, lambda i: _object(piece.lines[lines[i]]), range(len(lines)))
 
 
+@dataclass
 class Csv(_Reader):
     """Reads rows of fields, as many as the header has."""
+
+    def __post_init__(self) -> None:
+        names = list(self.source.columns)
+        self._at = {c: names.index(c) for c in self.columns}
+        self.used = tuple(self._at.values())
 
     def look_at(self, piece: Piece) -> None:
         names = list(self.source.columns)
         values: dict[str, list[str]] = {}
         for line in piece.head(SAMPLE):
-            for _, row in _csv_rows([line], self.source.separator) or []:
-                for name, value in zip(names, row or [], strict=False):
-                    if value:
-                        values.setdefault(name, []).append(value)
+            for name, value in zip(names, self._split(line) or [], strict=False):
+                if value:
+                    values.setdefault(name, []).append(value)
         kinds = self._types(values, _whole_number)
+        numbers = self.schema.numbers
+        if self.schema.numerals.decimal != ".":
+            numbers = numbers & set(self.schema.times)
         for column in self.columns:
-            if column not in self.schema.numbers:
+            if column not in numbers:
                 kinds[column] = pl.String
             self.wide[column] = pl.String
         self.kinds = kinds
 
     def read(self, piece: Piece) -> Batch:
         """The rows of a piece."""
-        quotes = _QUOTE in piece.data
-        if quotes and not self._is_plain(piece.data):
+        if piece.odd:
             self.tell(piece, "quotation marks are within fields, or fields on several lines")
-            return self._one_by_one(piece)
-        frame = self._parse(piece, self.kinds, quotes)
+        data = self._without(piece)
+        quotes = QUOTE in data
+        frame = self._parse(data, self.kinds, quotes)
         if self.is_misled(frame):
-            frame = self._parse(piece, self.wide, quotes)
+            frame = self._parse(data, self.wide, quotes)
         if frame.height != piece.height:
             self.tell(piece, "Polars finds other rows")
             return self._one_by_one(piece)
-        broken = self._ragged(piece, frame, quotes)
-        # Rows that hold nothing, as spreadsheets leave them at the end, are no rows.
-        texts = [c for c in self.columns if frame[c].dtype == pl.String]
-        empty = [
-            *(pl.col(c).is_null() for c in self.columns if c not in texts),
-            *((pl.col(c) == "").fill_null(True) for c in texts),
-        ]
-        blank = frame.select(pl.all_horizontal(empty))
-        return self._without_blank(piece, frame.select(self.columns), broken, blank.to_series().to_numpy())
+        broken = np.zeros(frame.height, bool)
+        broken[self._ragged(data, frame, quotes)] = True
+        odd = {row.at: row for row in piece.odd}
+        broken[list(odd)] = True
+        return self._batch(piece, frame.select(self.columns), broken, odd)
 
-    def _without_blank(
-        self, piece: Piece, frame: pl.DataFrame, broken: np.ndarray, blank: np.ndarray
-    ) -> Batch:
-        at = np.arange(frame.height)
-        if blank.any():
+    def _without(self, piece: Piece) -> bytes:
+        """The lines, with empty fields in the place of those that Polars cannot read."""
+        if not piece.odd:
+            return piece.data
+        lines = list(piece.lines)
+        empty = self.source.separator.encode() * (len(self.source.columns) - 1)
+        for row in piece.odd:
+            lines[row.at : row.at + row.lines] = [empty] * row.lines
+        return LINE.join(lines) + LINE
+
+    def _batch(self, piece: Piece, frame: pl.DataFrame, broken: np.ndarray, odd: dict[int, Row]) -> Batch:
+        # Rows that hold nothing, as spreadsheets leave them at the end, are no rows.
+        nothing = [
+            (pl.col(c) == "").fill_null(True) if frame[c].dtype == pl.String else pl.col(c).is_null()
+            for c in self.columns
+        ]
+        drop = frame.select(pl.all_horizontal(nothing)).to_series().to_numpy().copy()
+        for i in np.flatnonzero(drop).tolist():
             # What is no number of its type looks empty too.
-            for i in np.flatnonzero(blank):
-                blank[i] = self._is_empty(piece.lines[i])
-            at = np.flatnonzero(~blank)
-            frame, broken = frame[at], np.searchsorted(at, broken[~blank[broken]])
-        return self.batch(frame, piece.number + at, lambda i: self._row(piece.lines[at[i]]), broken)
+            drop[i] = i not in odd and self._is_empty(piece.lines[i])
+        for row in odd.values():
+            drop[row.at] = row.fields is not None and self._holds_nothing(row.fields)
+            drop[row.at + 1 : row.at + row.lines] = True
+        at = np.flatnonzero(~drop)
+        frame = frame if len(at) == frame.height else frame[at]
+
+        def raw(i: int) -> Mapping[str, Any]:
+            row = odd.get(int(at[i]))
+            line = piece.lines[at[i]]
+            return (
+                self._fields(self._split(line), line)
+                if row is None
+                else self._fields(row.fields, line, row.reason)
+            )
+
+        return self.batch(frame, piece.number + at, raw, np.flatnonzero(broken[at]))
+
+    def _one_by_one(self, piece: Piece) -> Batch:
+        """All rows are left to `read_record`."""
+        continued = {row.at + i for row in piece.odd for i in range(1, row.lines)}
+        odd = {row.at: row for row in piece.odd}
+        for i, line in enumerate(piece.lines):
+            if i not in odd and i not in continued:
+                odd[i] = Row(i, 1, self._split(line), csvrows.NO_FIELDS)
+        frame = pl.DataFrame(schema=dict.fromkeys(self.columns, pl.String)).clear(piece.height)
+        return self._batch(piece, frame, np.ones(piece.height, bool), odd)
 
     def _is_empty(self, line: bytes) -> bool:
         fields = self._split(line)
@@ -381,24 +425,21 @@ class Csv(_Reader):
 
     def _split(self, line: bytes) -> list[str] | None:
         """The fields of one line; None if they cannot be told."""
-        found = _csv_rows([line], self.source.separator)
-        return found[0][1] if found else None
+        try:
+            return csvrows.split(line, self.source.separator)
+        except csv.Error:
+            return None
 
     def _holds_nothing(self, fields: Sequence[str]) -> bool:
-        own = [fields[i] for i in self._at.values() if i < len(fields)]
+        own = [fields[i] for i in self.used if i < len(fields)]
         return not any((*own, *fields[len(self.source.columns) :]))
 
-    @cached_property
-    def _at(self) -> dict[str, int]:
-        """Where the columns are."""
-        return {c: list(self.source.columns).index(c) for c in self.columns}
-
-    def _parse(self, piece: Piece, kinds: dict[str, Any], quotes: bool) -> pl.DataFrame:
+    def _parse(self, data: bytes, kinds: dict[str, Any], quotes: bool) -> pl.DataFrame:
         names = list(self.source.columns)
         # The last column shows whether a row has all its fields.
         wanted = [*self.columns, *([] if names[-1] in self.columns else [names[-1]])]
         lines = pl.scan_csv(
-            piece.data,
+            data,
             has_header=False,
             schema={**dict.fromkeys(names, pl.String), **{c: kinds[c] for c in self.columns}},
             separator=self.source.separator,
@@ -411,52 +452,27 @@ class Csv(_Reader):
         )
         return lines.select(wanted).collect()
 
-    def _is_plain(self, data: bytes) -> bool:
-        """Whether every quotation mark begins or ends a field, and no field has several lines."""
-        marks = np.frombuffer(data, np.uint8)
-        at = np.flatnonzero(marks == _QUOTE[0])
-        if len(at) % 2:
-            return False
-        around = {ord(self.source.separator[0]), _LINE[0]}
-        before, after = marks[at[::2] - 1], marks[np.minimum(at[1::2] + 1, len(marks) - 1)]
-        is_begin = np.isin(before, list(around)) | (at[::2] == 0)
-        is_end = np.isin(after, [*around, ord("\r")]) | (at[1::2] == len(marks) - 1)
-        lines = np.flatnonzero(marks == _LINE[0])
-        within = np.searchsorted(at, lines) % 2
-        return bool(is_begin.all() and is_end.all() and not within.any())
-
-    def _ragged(self, piece: Piece, frame: pl.DataFrame, quotes: bool) -> np.ndarray:
+    def _ragged(self, data: bytes, frame: pl.DataFrame, quotes: bool) -> np.ndarray:
         """The rows that have more or fewer fields than the header."""
         separator, width = self.source.separator.encode(), len(self.source.columns) - 1
         if len(separator) > 1:
-            return np.flatnonzero(np.array([line.count(separator) for line in piece.lines]) != width)
-        marks = np.frombuffer(piece.data, np.uint8)
+            return np.flatnonzero(
+                np.array([line.count(separator) for line in data.split(LINE)][: frame.height]) != width
+            )
+        marks = np.frombuffer(data, np.uint8)
         is_between = marks == separator[0]
         last = frame[list(self.source.columns)[-1]]
         if not last.null_count() and np.count_nonzero(is_between) == width * frame.height:
             return np.zeros(0, np.int64)
         at = np.flatnonzero(is_between)
         if quotes:
-            at = at[np.searchsorted(np.flatnonzero(marks == _QUOTE[0]), at) % 2 == 0]
-        ends = np.append(np.flatnonzero(marks == _LINE[0]), len(marks))[: frame.height]
+            at = at[np.searchsorted(np.flatnonzero(marks == QUOTE[0]), at) % 2 == 0]
+        ends = np.append(np.flatnonzero(marks == LINE[0]), len(marks))[: frame.height]
         return np.flatnonzero(np.diff(np.searchsorted(at, ends), prepend=0) != width)
 
-    def _one_by_one(self, piece: Piece) -> Batch:
-        """Rows as Python's own reader finds them; their numbers are those of the lines they begin on."""
-        everything = _csv_rows(piece.lines, self.source.separator)
-        if everything is None:
-            raise InputError(_open_quote(self.source.name))
-        found = [(number, row) for number, row in everything if row is None or not self._holds_nothing(row)]
-        rows = np.array([piece.number + number for number, _ in found], np.int64)
-        frame = pl.DataFrame(schema=dict.fromkeys(self.columns, pl.String)).clear(len(rows))
-        return self.batch(frame, rows, lambda i: self._fields(found[i][1]), range(len(rows)))
-
-    def _row(self, line: bytes) -> Mapping[str, Any]:
-        return self._fields(self._split(line), line)
-
-    def _fields(self, fields: Sequence[str] | None, line: bytes = b"") -> Mapping[str, Any]:
+    def _fields(self, fields: Sequence[str] | None, line: bytes, reason: str = "") -> Mapping[str, Any]:
         if fields is None:
-            raise Unreadable("it cannot be taken apart into fields", line.decode(errors="replace")[:1000])
+            raise Unreadable(reason or csvrows.NO_FIELDS, line.decode(errors="replace")[:1000])
         width = len(self.source.columns)
         found = {c: fields[i] for c, i in self._at.items() if i < len(fields)}
         if len(fields) > width:

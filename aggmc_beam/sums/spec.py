@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from aggmc_beam.chain import Chain
+from aggmc_beam.budget import MEMORY, check_memory, size_of_sums
+from aggmc_beam.chain import Chain, Cycle, LocalChain, Parametric, Window
+from aggmc_beam.clock import Clock
 from aggmc_beam.config.special import chain_to_plain
 from aggmc_beam.errors import InputError
 from aggmc_beam.noise import Exact, Layer, Noise, Suppressed
-from aggmc_beam.records import Clock
+from aggmc_beam.records import REALIZATION
 
 #: How a realization's population is known: not at all or one for all, from a column, or by its total.
 ONE, COLUMN, TOTALS = POPULATIONS = "one", "column", "totals"
@@ -18,8 +20,6 @@ ONE, COLUMN, TOTALS = POPULATIONS = "one", "column", "totals"
 #: suppressed, or there are marks of them in the sums.
 REFUSED, HIDDEN, MARKED = GAPS = "refused", "hidden", "marked"
 MISSING = "a count is missing; input.missing: pairwise uses the others, noise suppressed may tell why it is"
-#: The column of realizations, unless something else is said.
-REALIZATION = "realization"
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,19 @@ class SumSpec:
     realization: str = REALIZATION
     """The column that names realizations: under another name the same record would be met as a new one."""
     gaps: str = REFUSED
+    memory: int = field(default=MEMORY, compare=False)
+    """How many bytes the sums may take, which does not change them."""
+
+    def __post_init__(self) -> None:
+        S = len(self.states)
+        check_memory(size_of_sums(S, 1), self.memory, f"the sums of {S:,} states", "take fewer states")
+        if self.replicates is not None:
+            change = "lower uncertainty.replicates"
+            check_memory(self.replicates * S * S * 8, self.memory, f"{self.replicates:,} replicates", change)
+        if isinstance(self.chain, Window):
+            windows = self.chain.size // (self.chain.every or self.chain.size)
+            what = f"the {windows:,} windows that each step is in"
+            check_memory(windows * S * S * 8 * 4, self.memory, what, "raise chain.window.every")
 
     @classmethod
     def plan(
@@ -60,6 +73,7 @@ class SumSpec:
         block: int | None = None,
         realization: str = REALIZATION,
         pairwise: bool = False,
+        memory: int = MEMORY,
     ) -> SumSpec:
         """The spec of a run: `population` is N of every realization, unless it is "estimate" or records have
         their own (`has_populations`). The totals of exact counts tell it, unless individuals enter and leave
@@ -80,7 +94,7 @@ class SumSpec:
             what = "noise that differs by time step" if undo else "a population for each realization"
             raise InputError(f"missing: pairwise does not go with {what}; drop one of them")
         return cls(states, chain, noise, populations, undo, None if is_open else N, clock or Clock(), group_by,
-                   replicates, block, realization, gaps)  # fmt: skip
+                   replicates, block, realization, gaps, memory)  # fmt: skip
 
     @property
     def columns(self) -> int:
@@ -105,6 +119,16 @@ class SumSpec:
     def undone(self) -> Noise | None:
         """The noise whose mean was undone on each record, if any."""
         return self.noise if self.undo else None
+
+    @property
+    def cells(self) -> Chain:
+        """The chain, with the phases of cycles and windows as local clocks show them."""
+        by_phase = isinstance(self.chain, Window | Cycle | Parametric)
+        return (
+            LocalChain(self.chain, self.clock.local)
+            if by_phase and not self.clock.zone.is_utc
+            else self.chain
+        )
 
     def check_joins(self, other: SumSpec, what: str) -> None:
         """`InputError` unless sums of the other can be added to these."""

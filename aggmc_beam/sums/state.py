@@ -7,17 +7,19 @@ duplicate, or refused.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from aggmc_beam.budget import check_memory, size_of_sums
 from aggmc_beam.noise.undo import undo_noise
 from aggmc_beam.sums.jackknife import Extent, Replicates
 from aggmc_beam.sums.kernel import find_pairs
 from aggmc_beam.sums.moments import Counts
-from aggmc_beam.sums.populations import check_populations, told_populations
+from aggmc_beam.sums.populations import check_populations, told_populations, usual_populations
 from aggmc_beam.sums.records import Group, Records, extents_of, realization_numbers
 from aggmc_beam.sums.spec import MISSING, ONE, REFUSED, SumSpec
 from aggmc_beam.sums.sums import Sums, add_sums
@@ -130,9 +132,11 @@ class AggregationState:
         group = self.group_of[taken.key]
         self._make_rules(taken, group)
         pairs = find_pairs(taken.key, taken.time, taken.settled)
+        replicate = self._replicates(taken.key, taken.time, group)
+        self._check_memory(group, taken.time, replicate)
         self._put(Sums.of_rows(
-            taken.values, taken.time, taken.key, pairs, group, self.spec.chain,
-            self._replicates(taken.key, taken.time, group), taken.weight, taken.firsts, self._centres(),
+            taken.values, taken.time, taken.key, pairs, group, self.spec.cells, replicate, taken.weight,
+            taken.firsts, self._centres(),
         ))  # fmt: skip
         self._count(self.group_of[key[taken.repeated]], "duplicates")
         if at is None:
@@ -167,7 +171,7 @@ class AggregationState:
         group = both.group_of[between.key]
         weight = between.weight if both.of_shares else None
         between_sums = Sums.of_rows(
-            between.values, between.time, between.key, pairs, group, both.spec.chain,
+            between.values, between.time, between.key, pairs, group, both.spec.cells,
             both._replicates(between.key, between.time, group), weight, np.zeros(0, np.int64),
         )  # fmt: skip
         both.sums = both.sums + other.sums.renumbered(numbers) + between_sums
@@ -311,10 +315,26 @@ class AggregationState:
         """The population of each record, and the records that contradict it, with reasons."""
         told, expected = told_populations(self.spec, records), None
         if told is not None:
-            fresh, first = np.unique(key, return_index=True)
-            self._know(fresh, told[first])
+            keys, population = usual_populations(self.spec, key, told)
+            self._know(keys, population)
             expected = self.population[key]
         return expected, check_populations(self.spec, records, told, expected)
+
+    def _check_memory(self, group: np.ndarray, time: np.ndarray, replicate: np.ndarray) -> None:
+        """`InputError` if the sums of these rows would take more than they may."""
+        S, limit = len(self.spec.states), self.spec.memory
+        if size_of_sums(S, len(time)) <= limit:
+            return
+        cells = self.spec.cells.cells(time)
+        parts = [len(np.unique(part)) for part in (group, cells, replicate)]
+        labels = len(time) if size_of_sums(S, math.prod(parts)) > limit else 0
+        if labels:
+            _, cell = np.unique(cells, return_inverse=True)
+            labels = len(np.unique((group * parts[1] + cell) * (int(replicate.max()) + 1) + replicate))
+        what = "the sums of {:,} groups, {:,} cells, {:,} replicates and {:,} states".format(*parts, S)
+        names = ("group_by has fewer groups", "chain has fewer cells", "uncertainty.replicates is smaller")
+        largest = names[int(np.argmax(parts))] if max(parts) > 1 else "there are fewer states"
+        check_memory(size_of_sums(S, labels), limit, what, f"see that {largest}")
 
 
 def _by_group(group: np.ndarray) -> Iterator[tuple[int, int]]:

@@ -107,7 +107,9 @@ def from_python(found: Any) -> Record:
 
 def estimate(data: Any, **options: Any) -> Record:
     """`am.estimate`."""
-    return from_python(am.estimate(data, **options))
+    has_rows = not isinstance(data, np.ndarray) and not str(data).endswith(".aggmc")
+    more = {"max_rejected": 1.0} if has_rows else {}
+    return from_python(am.estimate(data, **more, **options))
 
 
 def command(*arguments: str) -> tuple[int, str]:
@@ -122,7 +124,12 @@ def run(config: Mapping[str, Any], directory: Path, *more: str) -> Record:
     """`aggmc run CONFIG`, whose files are below `directory`: estimates, ledger and rejected rows."""
     directory.mkdir(parents=True, exist_ok=True)
     path, out = directory / "config.yaml", directory / "out"
-    path.write_text(json.dumps({**config, "output": {**config.get("output", {}), "directory": str(out)}}))
+    config = {"max_rejected": 1.0, **config}
+    path.write_text(
+        json.dumps(
+            {**config, "output": {"rejected": "all", **config.get("output", {}), "directory": str(out)}}
+        )
+    )
     code, text = command("run", str(path), "--quiet", *more)
     if code:
         return {"points": {"exit code": code}, "errors": {}, "auto": {}, "text": text}
