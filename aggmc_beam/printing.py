@@ -88,6 +88,22 @@ def matrix_table(states: Sequence[str], matrix: np.ndarray, error: np.ndarray | 
     return aligned([["", *names], *([names[i], *body[i]] for i in range(S))], even=True)
 
 
+def number_table(states: Sequence[str], values: np.ndarray) -> str | None:
+    """A matrix of any numbers as aligned text; None if it does not fit.
+
+    >>> print(number_table(["a", "b"], np.array([[1200.0, 3.5], [0.25, 80.0]])))
+          a   b
+    a 1,200 3.5
+    b  0.25  80
+    """
+    if len(states) > WIDE:
+        return None
+    names = [clipped(s) for s in states]
+    body = [[f"{v:,.0f}" if abs(v) >= 1000 else f"{v:.3g}" for v in row] for row in values]
+    text = aligned([["", *names], *([n, *row] for n, row in zip(names, body, strict=True))])
+    return None if width(text.partition("\n")[0]) > WIDTH else text
+
+
 def number(value: float, error: float | None = None) -> str:
     """A probability with its error.
 

@@ -90,12 +90,12 @@ class Estimate(Tabular):
         return lower, upper
 
     def forecast(
-        self, counts: Any, steps: int, time: int | None = None, *, level: float | None = None
+        self, counts: Any, steps: int, time: Any = None, *, level: float | None = None, **table: Any
     ) -> Forecast:
         """Counts of the next steps with their bands; see `aggmc_beam.uses.forecast.forecast`."""
         from aggmc_beam.uses.forecast import forecast
 
-        return forecast(self, counts, steps, time, level=self.level if level is None else level)
+        return forecast(self, counts, steps, time, level=level, **table)
 
     def follows(self) -> Follows:
         """Stays, hitting times, P^h and what else follows, each with its error; see `am.follows`."""
@@ -284,12 +284,12 @@ class Estimates(Sequence[Estimate], Tabular):
         return np.stack([e.standard_error for e in self.items])
 
     def forecast(
-        self, counts: Any, steps: int, time: int | None = None, *, level: float | None = None
+        self, counts: Any, steps: int, time: Any = None, *, level: float | None = None, **table: Any
     ) -> Forecast:
         """Counts of the next steps, each by the matrix of its time; `time` is the step of the last record."""
         from aggmc_beam.uses.forecast import forecast
 
-        return forecast(self, counts, steps, time, level=self.items[0].level if level is None else level)
+        return forecast(self, counts, steps, time, level=level, **table)
 
     def interval(self, level: float | None = None) -> tuple[np.ndarray, np.ndarray]:
         bounds = [e.interval(level) for e in self.items]

@@ -183,6 +183,8 @@ class SharedCells:
                 **found.numbers,
             },
         }
+        if isinstance(self.chain, Window):  # whose changes in time are tested: see uses.change
+            diagnostics["borrowed"]["own_matrix"] = cell.point().P.tolist()
         diagnostics["scores"] = cell.scores(P, uncertainty, freedom)
         return fit.assemble(cell, P, uncertainty, cell.share_error(), point, name, diagnostics)
 

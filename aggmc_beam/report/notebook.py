@@ -61,6 +61,14 @@ def table_html(columns: dict[str, list[Any]]) -> Markup:
     )
 
 
+def matrix_html(head: str, states: Sequence[str], values: np.ndarray) -> str:
+    """A matrix of any numbers as a table."""
+    columns: dict[str, list[Any]] = {"from \\ to": list(states)}
+    return _block(
+        tag("p", head), table_html({**columns, **{s: values[:, j].tolist() for j, s in enumerate(states)}})
+    )
+
+
 def _summary(columns: dict[str, list[Any]]) -> Markup:
     return table_html(columns)
 
