@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 WIDTH = 100
 #: States of which no table fits.
 WIDE = 16
+#: What differs between warnings of one kind.
+_VALUES = re.compile(r"(?:'[^']*'(?:, )?)+|-?\d[\d.,:e+-]*")
 #: Lines of a list, and characters of a name in it.
 LISTED, NAME = 10, 24
 
@@ -62,6 +65,26 @@ def borrowed_words(borrowed: Mapping[str, Any]) -> str:
 def warning_lines(warnings: Sequence[str]) -> list[str]:
     """Each warning, wrapped."""
     return [wrapped(f"Warning: {escape_controls(w)}") for w in warnings]
+
+
+def cell_warnings(named: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+    """The warnings of several cells, given by name: those that differ in their numbers and names only are told once,
+    with how many cells they are of.
+
+    >>> cell_warnings([("0", ["an error of 1.5"]), ("1", ["an error of 2"]), ("2", [])])
+    ['in 2 of 3 cells, such as 0: an error of 1.5']
+    """
+    kinds: dict[str, tuple[str, list[str]]] = {}
+    for name, warnings in named:
+        for text in warnings:
+            cells = kinds.setdefault(_VALUES.sub("…", text), (text, []))[1]
+            cells += [name] if name not in cells else []
+    return [
+        text
+        if len(cells) == 1 == len(named)
+        else f"in {len(cells)} of {len(named)} cells, such as {cells[0]}: {text}"
+        for text, cells in kinds.values()
+    ]
 
 
 def wrapped(text: str) -> str:

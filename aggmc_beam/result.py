@@ -13,7 +13,7 @@ import numpy as np
 from aggmc_beam.errors import InputError, nearest
 from aggmc_beam.estimators.inference import student_quantile
 from aggmc_beam.noise import Noise, noise_from_dict
-from aggmc_beam.printing import aligned, clipped, estimate_text, number, warning_lines, wrapped
+from aggmc_beam.printing import aligned, cell_warnings, clipped, estimate_text, number, warning_lines, wrapped
 from aggmc_beam.tables import Columns, Tabular, columns_of, summary_of
 
 if TYPE_CHECKING:
@@ -302,6 +302,11 @@ class Estimates(Sequence[Estimate], Tabular):
             dict.fromkeys(w for e in (*self.items, *filter(None, [self.pooled])) for w in e.warnings)
         )
 
+    def warnings_by_kind(self) -> list[str]:
+        """The warnings as they are shown: what many cells have in common once, with their number."""
+        own = [] if self.pooled is None else list(self.pooled.warnings)
+        return [*own, *cell_warnings([(_cell_name(e), e.warnings) for e in self.items])]
+
     def to_json(self) -> str:
         """One line of JSON per estimate."""
         return "\n".join(e.to_json() for e in self.items)
@@ -318,7 +323,7 @@ class Estimates(Sequence[Estimate], Tabular):
 
     def __str__(self) -> str:
         head = f"{len(self)} transition matrices, cells {self.items[0].cell} to {self.items[-1].cell}"
-        warned = warning_lines(self.warnings)
+        warned = warning_lines(self.warnings_by_kind())
         if self.pooled is not None:
             return "\n".join([*warned, head, "pooled over cells:", str(replace(self.pooled, warnings=()))])
         return "\n".join([*warned, head, summary_text(self.items, "cell")])

@@ -150,12 +150,12 @@ def test_a_walk_without_memory_is_not_forecast_to_return():
     """Its own matrix draws it to the mean of its past; the records tell that it does not go there."""
     rng = np.random.default_rng(0)
     ratios = []
-    for _ in range(6):
-        walk = (3000 + np.cumsum(rng.normal(0, 25, (400, 2)), 0)).round()
+    for _ in range(8):
+        walk = (3000 + np.cumsum(rng.normal(0, 25, (200, 2)), 0)).round()
         y = np.column_stack([walk, 9000 - walk.sum(1)])
-        found = am.evaluate(y, am.estimate(y[:200], population=9000), [1, 12], start=200)
-        ratios.append([found.ratio("estimate", h) for h in (1, 12)])
-    assert np.mean(ratios, 0) == pytest.approx(1, abs=0.03)
+        est = am.estimate(y[:80], population=9000, estimator="cls")
+        ratios.append(am.evaluate(y, est, [12], start=80).ratio("estimate", 12))
+    assert np.mean(ratios) < 1.03
 
 
 def test_windows_that_share_are_compared_each_by_itself():

@@ -553,7 +553,7 @@ def _units(dtype: Any, column: str, source: str) -> pl.Expr:
         return _whole_floats(c.cast(pl.Float64))
     raise InputError(
         f"column {column!r} of {source} holds {dtype}, not whole numbers; for time stamps set input.step to "
-        "a duration such as 1h"
+        "a duration such as 1h, or to day, week, month, quarter or year"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,10 +35,9 @@ def estimate_html(e: Estimate) -> str:
 
 def estimates_html(found: Estimates) -> str:
     """The pooled matrix if there is one, and a line for each cell."""
-    pooled = "" if found.pooled is None else Markup(estimate_html(found.pooled))
+    pooled = "" if found.pooled is None else Markup(estimate_html(replace(found.pooled, warnings=())))
     head = tag("p", tag("b", f"{len(found)} transition matrices"), ", one for each cell")
-    warned = "" if found.pooled is not None else _warnings(found.warnings)
-    return _block(head, warned, pooled, _summary(found.columns("summary")))
+    return _block(head, _warnings(found.warnings_by_kind()), pooled, _summary(found.columns("summary")))
 
 
 def groups_html(found: Groups) -> str:
