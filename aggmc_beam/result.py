@@ -325,8 +325,18 @@ class Estimates(Sequence[Estimate], Tabular):
         head = f"{len(self)} transition matrices, cells {self.items[0].cell} to {self.items[-1].cell}"
         warned = warning_lines(self.warnings_by_kind())
         if self.pooled is not None:
-            return "\n".join([*warned, head, "pooled over cells:", str(replace(self.pooled, warnings=()))])
+            pooled = str(replace(self.pooled, warnings=()))
+            return "\n".join([*warned, head, *self._least_and_most(), "pooled over cells:", pooled])
         return "\n".join([*warned, head, summary_text(self.items, "cell")])
+
+    def _least_and_most(self) -> list[str]:
+        """In which cell fewest stay where they are, and in which most."""
+        stays = np.array([summary_of(e)["stay"] for e in self.items])
+        if not np.isfinite(stays).any():
+            return []
+        low, high = (int(k) for k in (np.nanargmin(stays), np.nanargmax(stays)))
+        cells = [f"{number(stays[k])} in cell {_cell_name(self.items[k])}" for k in (low, high)]
+        return [f"Share that stays from one step to the next: {cells[0]} to {cells[1]}"]
 
     def _repr_html_(self) -> str:
         from aggmc_beam.report.notebook import estimates_html
