@@ -25,6 +25,7 @@ from aggmc_beam.local import output, simulated
 from aggmc_beam.local.engine import Summing, run_plan
 from aggmc_beam.local.lock import OutputLock
 from aggmc_beam.local.plan import Plan, check_local
+from aggmc_beam.local.shown import shown_tables
 from aggmc_beam.local.staging import RUN, Staging
 from aggmc_beam.logs import LOGGER
 from aggmc_beam.noise import Noise, noise_from_dict
@@ -332,8 +333,14 @@ def report(options: argparse.Namespace) -> None:
     about = _about(source.with_name(RUN))
     path = Path(options.output) if options.output else source.with_name(output.REPORT)
     with Staging(path.parent) as aside:
-        output.write_report(lines, aside / path.name, about.get("config"), about.get("ledger"))
+        config = about.get("config") or {}
+        tables = shown_tables(source.parent, _list(config.get("group_by")))
+        output.write_report(lines, aside / path.name, about.get("config"), about.get("ledger"), tables)
     say(f"Written: {path}")
+
+
+def _list(value: Any) -> list[str]:
+    return [value] if isinstance(value, str) else [str(v) for v in value or []]
 
 
 def _about(path: Path) -> dict[str, Any]:

@@ -184,7 +184,11 @@ class SharedCells:
             },
         }
         if isinstance(self.chain, Window):  # whose changes in time are tested: see uses.change
-            diagnostics["borrowed"]["own_matrix"] = cell.point().P.tolist()
+            own = fit.cell(self.members[name], name)
+            diagnostics["borrowed"]["own"] = {
+                "transition_matrix": own.transition_matrix.tolist(),
+                "standard_error": own.standard_error.tolist(),
+            }
         diagnostics["scores"] = cell.scores(P, uncertainty, freedom)
         return fit.assemble(cell, P, uncertainty, cell.share_error(), point, name, diagnostics)
 

@@ -172,13 +172,8 @@ def apart(estimates: Sequence[Estimate]) -> list[Estimate]:
 
 def by_itself(e: Estimate) -> Estimate:
     """What the data of a window alone say, where windows share: shared ones err together, and hide changes."""
-    borrowed = e.diagnostics.get("borrowed") or {}
-    if borrowed.get("own_matrix") is None:
-        return e
-    own = np.array(borrowed["own_matrix"], float)
-    # The variance of what is shared is the part that is seen of the window's own.
-    seen = np.clip(1 - np.array(borrowed["rows"], float), 1e-3, 1)[:, None]
-    return replace(e, transition_matrix=own, standard_error=e.standard_error / np.sqrt(seen))
+    own = (e.diagnostics.get("borrowed") or {}).get("own")
+    return e if own is None else replace(e, **{name: np.array(own[name], float) for name in own})
 
 
 def _check(items: list[Any]) -> None:
