@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 import aggmc_beam as am
+from aggmc_beam.cli import main
 from aggmc_beam.sums import storage
 from aggmc_beam.sums.run_file import sums_from_bytes, sums_to_arrays
 
@@ -110,3 +111,10 @@ def test_the_citation_is_that_of_the_release():
     assert citation["version"] == am.__version__
     assert citation["license"] == "Apache-2.0"
     assert citation["references"][0]["year"] == 2016
+
+
+def test_the_first_run_prints_what_the_readme_says(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", str(ROOT / "configs" / "quickstart.yaml")]) == 0
+    said = re.search(r"`make run` prints\n\n```\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert capsys.readouterr().out.startswith(said[1])

@@ -185,7 +185,7 @@ class SharedCells:
         }
         if isinstance(self.chain, Window):  # whose changes in time are tested: see uses.change
             own = fit.cell(self.members[name], name)
-            diagnostics["borrowed"]["own"] = {
+            diagnostics["borrowed"]["by_itself"] = {
                 "transition_matrix": own.transition_matrix.tolist(),
                 "standard_error": own.standard_error.tolist(),
             }
