@@ -24,13 +24,13 @@ import aggmc_beam as am
 PERIOD = 24
 HEAD = """# What flows, forecasts and tables are worth
 
-Printed by `python benchmarks/uses.py --data DIR --docs docs/uses.md`. DIR holds published data, none of which the
-methods were fitted to: places of shared bicycles by the hour (seven areas, whose true flows are known), monthly labour
-force stocks with their true matrices, and two votes on one ballot at the polling places of New Zealand in 2020. Matrices
-are made of earlier weeks or months than those that are forecast. Root mean square errors are in people.
+Printed by `python benchmarks/uses.py --data DIR --docs docs/uses.md`. DIR holds published data: places of
+shared bicycles by the hour (seven areas, whose true flows are known), monthly stocks of the labour force, and
+two votes on one ballot at the polling places of New Zealand in 2020, whose true tables are known. Matrices are
+made of earlier weeks or months than those that are forecast. Root mean square errors are in people.
 
-Alarms: a flow must stand out from the moves of everybody else in that hour, so what can be found at all depends on its
-size; beside each share is that of the best test there is for two states that are known beforehand.
+Alarms: a flow must stand out from the moves of everybody else in that hour, so what can be found at all depends
+on its size; beside each share is that of the best test there is for two states that are known beforehand.
 """
 #: Districts of an election that one is taken of in the quick form: twelve.
 EVERY_QUICK = 6

@@ -67,6 +67,11 @@ def test_the_columns_of_the_page_are_those_of_the_code():
     page = (DOCS / "tables.md").read_text()
     names = [*PLACES, *TIDY, *columns_of([next(estimates())], "summary")]
     assert not [name for name in names if f"`{name}`" not in page]
+    y, _ = am.simulate([[0.9, 0.1], [0.3, 0.7]], steps=40, realizations=20, population=300, seed=1)
+    e = am.estimate(y, ["in", "out"])
+    for found in (am.flows(y, e), e.forecast(y[0], 2), am.alarms(y, e), am.evaluate(y[0], e, [1], start=21)):
+        assert not [name for name in found.to_frame().columns if f"`{name}`" not in page]
+    assert not [n for n in e.follows().to_frame().columns if f"`{n.partition('_')[0]}`" not in page]
 
 
 @pytest.mark.parametrize("path", BOOKS, ids=[p.stem for p in BOOKS])
