@@ -108,7 +108,7 @@ def _run(plan: Plan, progress: ProgressHook, files: dict[str, Stamp | None]) -> 
         "incomplete": counts.incomplete,
         "skipped": skipped,
     }
-    follow_up = FollowUp(plan, results, passes)
+    follow_up = FollowUp(plan, results, passes, progress=progress)
     if plan.config.output.flows:
         ledger["without_flows"] = follow_up.skipped
     return Result(listed(results), results, ledger, rejections, state, follow_up.write, resumed)
