@@ -34,7 +34,10 @@ BEAMS = {
     ("Total/CombinePerKey/GroupByKey", "input"): {"DeterministicFastPrimitivesCoderV2"},
     ("Total/CombinePerKey", "accumulator"): {"FastPrimitivesCoder"},
     # Here of text to numbers and text.
-    ("Reasons/CombinePerKey/GroupByKey", "input"): {"DeterministicFastPrimitivesCoderV2", "FastPrimitivesCoder"},
+    ("Reasons/CombinePerKey/GroupByKey", "input"): {
+        "DeterministicFastPrimitivesCoderV2",
+        "FastPrimitivesCoder",
+    },
     ("Reasons/CombinePerKey", "accumulator"): {"FastPrimitivesCoder"},
 }
 

@@ -106,4 +106,3 @@ class Reasons:
 
     def __str__(self) -> str:
         return "; ".join(self.lines())
-
