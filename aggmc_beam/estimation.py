@@ -228,7 +228,8 @@ def array_sums(
     for at, reason in state.add(records).refused.items():
         where = f"realization {records.realization[at]}, step {records.time[at]}"
         raise InputError(
-            f"{where}: {reason}; set the record to NaN to leave it out, or name the noise model if the counts are noisy"
+            f"{where}: {reason}; set the record to NaN to leave it out, or name the noise model if the counts "
+            "are noisy"
         )
     if each is None and N is not None:
         settings = replace(settings, population=float(N[0]))

@@ -346,8 +346,8 @@ class _SumKey(beam.DoFn):  # type: ignore[misc]
 class EstimateBuckets(beam.DoFn):  # type: ignore[misc]
     """(bucket, state) to estimates, in the window of the state; groups with too little data go to `SKIPPED`.
 
-    `counts` and `reasons` tell of rejected records, `reasons` being "" where they are said elsewhere. Neither may have
-    a default: Beam would put the window in the place of one that is not given.
+    `counts` and `reasons` tell of rejected records, `reasons` being "" where they are said elsewhere. Neither may
+    have a default: Beam would put the window in the place of one that is not given.
     """
 
     SKIPPED = "skipped"

@@ -154,7 +154,10 @@ def apart(estimates: Sequence[Estimate]) -> list[Estimate]:
 def _alone(e: Estimate) -> Estimate:
     """What the data of an estimate say without those of its neighbours, if it was drawn to them."""
     own = e.diagnostics.get("alone")
-    return e if own is None else replace(e, **{name: np.array(M, np.float64) for name, M in own.items()})
+    if own is None:
+        return e
+    P, error = (np.array(own[name], np.float64) for name in ("transition_matrix", "standard_error"))
+    return replace(e, transition_matrix=P, standard_error=error)
 
 
 def _check(items: list[Any]) -> None:
