@@ -11,6 +11,8 @@ from aggmc_beam.estimators.spectrum import FREQUENCIES, Spectrum
 
 #: Up to this many states the curvature is at hand: its cost is that of S^6.
 CURVATURE_STATES = 25
+#: Curvature below this part of the largest is rounding: a matrix of 625 rows of floats has so much of it.
+ROUNDING = 1e-12
 
 
 def gmm_error(x: Latent, P: np.ndarray, lag0: Lag0, rules: Rules | None = None) -> np.ndarray:
@@ -30,7 +32,11 @@ def gmm_error(x: Latent, P: np.ndarray, lag0: Lag0, rules: Rules | None = None) 
     H.reshape(S, S, S, S)[...] += means.transpose(0, 2, 1, 3)
     held = np.where(rules.free, problem.precision, problem.precision + 1e6 * np.abs(H).max())
     H[np.diag_indices_from(H)] += held.ravel()
-    L = linalg.cholesky(H, lower=True, overwrite_a=True, check_finite=False)
+    try:
+        L = linalg.cholesky(H, lower=True, check_finite=False)
+    except linalg.LinAlgError:  # no more is left of a direction than rounding, as where all moves are sure
+        H[np.diag_indices_from(H)] += ROUNDING * np.diag(H).max()
+        L = linalg.cholesky(H, lower=True, check_finite=False)
     root = linalg.solve_triangular(L, np.eye(S * S), lower=True, overwrite_b=True, check_finite=False)
     variance = np.einsum("ki,ki->i", root, root)
     sums = root.reshape(S * S, S, S).sum(2)  # of rows of P

@@ -134,13 +134,13 @@ class SumSpec:
         """`InputError` unless sums of the other can be added to these."""
         differences = {
             "states": (list(self.states), list(other.states)),
-            "the columns of groups": (list(self.group_by), list(other.group_by)),
-            "the columns of realizations": (self.realization, other.realization),
-            "the chain": (chain_to_plain(self.chain), chain_to_plain(other.chain)),
-            "the time step": (self.clock, other.clock),
-            "how populations are known": (self.populations, other.populations),
-            "the noise that changes with time": (self.undone, other.undone),
-            "what becomes of missing entries": (self.gaps, other.gaps),
+            "columns of groups": (list(self.group_by), list(other.group_by)),
+            "columns of realizations": (self.realization, other.realization),
+            "chains": (chain_to_plain(self.chain), chain_to_plain(other.chain)),
+            "time steps": (str(self.clock), str(other.clock)),
+            "rules of populations": (self.populations, other.populations),
+            "noises that change with time": (self.undone, other.undone),
+            "rules for missing entries": (self.gaps, other.gaps),
         }
         for name, (a, b) in differences.items():
             if a != b:
