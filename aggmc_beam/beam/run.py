@@ -41,7 +41,7 @@ from aggmc_beam.local.blocks import Place, RowCounts
 from aggmc_beam.local.engine import Result
 from aggmc_beam.local.explain import CONFLICT, Rejection, explain
 from aggmc_beam.local.plan import Plan
-from aggmc_beam.local.reasons import Reasons, key_of
+from aggmc_beam.local.reasons import Met, Reasons, key_of
 from aggmc_beam.local.staging import Staging, order
 from aggmc_beam.local.unchanged import check_unchanged, stamps
 from aggmc_beam.result import Estimate
@@ -313,19 +313,19 @@ class CommonReasons(beam.CombineFn):  # type: ignore[misc]
     def __init__(self, sources: list[str]) -> None:
         self.sources = sources
 
-    def create_accumulator(self) -> Reasons:
-        return Reasons()
+    def create_accumulator(self) -> Met:
+        return {}
 
-    def add_input(self, accumulator: Reasons, rejection: _Rejected) -> Reasons:
+    def add_input(self, accumulator: Met, rejection: _Rejected) -> Met:
         file, row, reason, _ = rejection
-        accumulator.add(reason, self.sources[file], row or 0)
+        Reasons(accumulator).add(reason, self.sources[file], row or 0)
         return accumulator
 
-    def merge_accumulators(self, accumulators: Iterable[Reasons]) -> Reasons:
-        return sum(accumulators, Reasons())
+    def merge_accumulators(self, accumulators: Iterable[Met]) -> Met:
+        return sum(map(Reasons, accumulators), Reasons()).met
 
-    def extract_output(self, accumulator: Reasons) -> str:
-        return str(accumulator)
+    def extract_output(self, accumulator: Met) -> str:
+        return str(Reasons(accumulator))
 
 
 def _nothing(noticed: dict[str, int], rejections: Iterable[_Rejected]) -> str:

@@ -11,7 +11,7 @@ from aggmc_beam.estimators.spectrum import FREQUENCIES, Spectrum
 
 #: Up to this many states the curvature is at hand: its cost is that of S^6.
 CURVATURE_STATES = 25
-#: Curvature below this part of the largest is rounding: a matrix of 625 rows of floats has so much of it.
+#: What is added to the curvature, relative to its largest entry on the diagonal.
 ROUNDING = 1e-12
 
 
@@ -31,12 +31,9 @@ def gmm_error(x: Latent, P: np.ndarray, lag0: Lag0, rules: Rules | None = None) 
     means = np.multiply.outer(np.outer(problem.mu, problem.mu), precision)
     H.reshape(S, S, S, S)[...] += means.transpose(0, 2, 1, 3)
     held = np.where(rules.free, problem.precision, problem.precision + 1e6 * np.abs(H).max())
-    H[np.diag_indices_from(H)] += held.ravel()
-    try:
-        L = linalg.cholesky(H, lower=True, check_finite=False)
-    except linalg.LinAlgError:  # no more is left of a direction than rounding, as where all moves are sure
-        H[np.diag_indices_from(H)] += ROUNDING * np.diag(H).max()
-        L = linalg.cholesky(H, lower=True, check_finite=False)
+    # The last term is more than rounding, which else may make the curvature of a chain without chance negative.
+    H[np.diag_indices_from(H)] += held.ravel() + ROUNDING * np.abs(np.diag(H)).max()
+    L = linalg.cholesky(H, lower=True, overwrite_a=True, check_finite=False)
     root = linalg.solve_triangular(L, np.eye(S * S), lower=True, overwrite_b=True, check_finite=False)
     variance = np.einsum("ki,ki->i", root, root)
     sums = root.reshape(S * S, S, S).sum(2)  # of rows of P
