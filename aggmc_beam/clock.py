@@ -51,6 +51,9 @@ class Clock:
     zone: Zone = Zone()
     format: str | None = field(default=None, compare=False)
 
+    def __str__(self) -> str:
+        return f"{self.step} from {self.origin} in {self.zone.name}" if self.stamps else str(self.step)
+
     @property
     def stamps(self) -> bool:
         return isinstance(self.step, str)

@@ -65,6 +65,11 @@ def _by_type(*types: type) -> Any:
     return fits
 
 
+def _is_separator(text: str) -> bool:
+    """Whether fields may stand apart by it: Polars takes one byte, which is no part of a name or number."""
+    return len(text) == 1 and text.isascii() and not text.isalnum() and text not in '"\r\n\0'
+
+
 def _number_or_word(value: Any) -> int:
     if isinstance(value, str) and not value[:1].isdigit():
         return 1
@@ -274,8 +279,11 @@ class Input:
                     f"{{path}}{what} needs {{path}}step to be a duration such as 1h, or a step of the calendar "
                     "such as month"
                 )
-        if self.separator is not None and len(self.separator) != 1:
-            raise InputError(f"{{path}}separator must be one character; got {self.separator!r}")
+        if self.separator is not None and not _is_separator(self.separator):
+            raise InputError(
+                f"{{path}}separator must be one character of ASCII, but no letter, digit, quotation mark or end of "
+                f"a line; got {self.separator!r}: write the file anew with a comma, a semicolon or tabs"
+            )
 
     @property
     def clock(self) -> Clock:
