@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from aggmc_beam.chain import Chain
+from aggmc_beam.clock import Clock
 from aggmc_beam.errors import InputError, nearest
 from aggmc_beam.estimators.constraints import Constraints
 from aggmc_beam.fit.fit import Settings, estimate_sums
@@ -166,6 +167,22 @@ def check_options(table: Iterable[str]) -> None:
         if name not in COLUMN_OPTIONS:
             arguments = list(inspect.signature(estimate).parameters)[1:-1]
             raise InputError(f"there is no option {name!r}; {nearest(name, [*arguments, *COLUMN_OPTIONS])}")
+
+
+def table_records(
+    data: Any, states: Sequence[str], noise: Noise, population: float, options: Mapping[str, Any]
+) -> tuple[Records, Clock]:
+    """The records of a table, and the clock that counts their steps. `options` name its columns."""
+    from aggmc_beam.local.table import read_records
+
+    return read_records(data, states, noise, population, dict(options))
+
+
+def table_margins(data: Any, what: str) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...] | None]:
+    """The columns of numbers of a table [units, columns], their names, and those of the units if it has any."""
+    from aggmc_beam.local.table import read_margins
+
+    return read_margins(data, what)
 
 
 def refuse_options(data: Any, table: Iterable[str]) -> None:

@@ -183,14 +183,13 @@ class SharedCells:
                 **found.numbers,
             },
         }
-        diagnostics["scores"] = cell.scores(P, uncertainty, freedom)
-        if isinstance(self.chain, Window):
-            # Whether P changed is asked of estimates that know nothing of each other: see `am.change`.
+        if isinstance(self.chain, Window):  # whose changes in time are tested: see uses.change
             own = fit.cell(self.members[name], name)
-            diagnostics["alone"] = {
-                "transition_matrix": own.transition_matrix,
-                "standard_error": own.standard_error,
+            diagnostics["borrowed"]["own"] = {
+                "transition_matrix": own.transition_matrix.tolist(),
+                "standard_error": own.standard_error.tolist(),
             }
+        diagnostics["scores"] = cell.scores(P, uncertainty, freedom)
         return fit.assemble(cell, P, uncertainty, cell.share_error(), point, name, diagnostics)
 
     @property
