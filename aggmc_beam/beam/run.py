@@ -186,7 +186,12 @@ def _build_output(
     """Estimates and files of a bounded run; the estimates, one by one."""
     config = plan.config
     noticed = beam.pvalue.AsSingleton(total_counts(found))
-    reasons = beam.pvalue.AsSingleton(rejections | "Reasons" >> beam.CombineGlobally(CommonReasons(sources)))
+    reasons = beam.pvalue.AsSingleton(
+        rejections
+        | "Reason" >> beam.Map(_reasons, sources).with_output_types(Reasons)
+        | "Reasons" >> beam.CombineGlobally(_added)
+        | "Commonest" >> beam.Map(str)
+    )
     estimated = found.states | "Estimate" >> beam.ParDo(EstimateBuckets(plan), noticed, reasons).with_outputs(
         SKIPPED, main="estimates"
     )
@@ -307,25 +312,15 @@ def _sorted(rejections: Iterable[_Rejected], paths: list[str]) -> Any:
     return listed
 
 
-class CommonReasons(beam.CombineFn):  # type: ignore[misc]
-    """Rejections to the commonest reasons, as text."""
+def _reasons(rejection: _Rejected, sources: list[str]) -> Reasons:
+    file, row, reason, _ = rejection
+    found = Reasons()
+    found.add(reason, sources[file], row or 0)
+    return found
 
-    def __init__(self, sources: list[str]) -> None:
-        self.sources = sources
 
-    def create_accumulator(self) -> Reasons:
-        return Reasons()
-
-    def add_input(self, accumulator: Reasons, rejection: _Rejected) -> Reasons:
-        file, row, reason, _ = rejection
-        accumulator.add(reason, self.sources[file], row or 0)
-        return accumulator
-
-    def merge_accumulators(self, accumulators: Iterable[Reasons]) -> Reasons:
-        return sum(accumulators, Reasons())
-
-    def extract_output(self, accumulator: Reasons) -> str:
-        return str(accumulator)
+def _added(found: Iterable[Reasons]) -> Reasons:
+    return sum(found, Reasons())
 
 
 def _nothing(noticed: dict[str, int], rejections: Iterable[_Rejected]) -> str:
