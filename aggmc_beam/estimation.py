@@ -224,8 +224,13 @@ def array_sums(
         names, settings.chain, settings.noise, "estimate" if N is None else float(N[0]), each is not None,
         settings.open_population, replicates=replicates, pairwise=pairwise,
     )  # fmt: skip
-    state = AggregationState(spec)
-    state.add(Records.of_array(counts, each))
+    state, records = AggregationState(spec), Records.of_array(counts, each)
+    for at, reason in state.add(records).refused.items():
+        where = f"realization {records.realization[at]}, step {records.time[at]}"
+        raise InputError(
+            f"{where}: {reason}; set the record to NaN to leave it out, or name the noise model if the counts "
+            "are noisy"
+        )
     if each is None and N is not None:
         settings = replace(settings, population=float(N[0]))
     return group_sums(state, 0, settings)

@@ -269,7 +269,8 @@ def test_a_record_with_a_gap_is_rejected_unless_told_otherwise(tmp_path):
     _, z = simulated(K=6, T=60)
     path = tmp_path / "data.jsonl"
     path.write_text("\n".join(map(json.dumps, rows_of(z))))
-    (tmp_path / "run.yaml").write_text(json.dumps(config(path, output={"directory": str(tmp_path / "out")})))
+    plain = config(path, max_rejected=0.5, output={"directory": str(tmp_path / "out")})
+    (tmp_path / "run.yaml").write_text(json.dumps(plain))
     assert main(["run", str(tmp_path / "run.yaml")]) == 0
     rejected = (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()
     assert len(rejected) == (np.isnan(z).any(2) & ~np.isnan(z).all(2)).sum()

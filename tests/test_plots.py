@@ -67,7 +67,8 @@ def test_cells_by_name_groups_and_comparisons():
     assert ax.lines[0].get_xdata().tolist() == [e["in", "out"] for e in groups.values()]
     pooled = one(chain=am.Cycle(3)).plot(kind="flows")
     assert pooled.axes
+    assert windows.plot(kind="flows").axes
     with pytest.raises(am.InputError, match="no pooled matrix"):
-        windows.plot(kind="flows")
+        one(chain=am.Window(30), estimator="mom").plot(kind="flows")
     figure = am.compare(one(), one()).plot()
     assert "framed: differs at 5%" in figure.axes[0].get_title()

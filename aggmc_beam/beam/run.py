@@ -41,7 +41,7 @@ from aggmc_beam.local.blocks import Place, RowCounts
 from aggmc_beam.local.engine import Result
 from aggmc_beam.local.explain import CONFLICT, Rejection, explain
 from aggmc_beam.local.plan import Plan
-from aggmc_beam.local.reasons import Reasons, key_of
+from aggmc_beam.local.reasons import Met, Reasons, key_of
 from aggmc_beam.local.staging import Staging, order
 from aggmc_beam.local.unchanged import check_unchanged, stamps
 from aggmc_beam.result import Estimate
@@ -186,12 +186,7 @@ def _build_output(
     """Estimates and files of a bounded run; the estimates, one by one."""
     config = plan.config
     noticed = beam.pvalue.AsSingleton(total_counts(found))
-    reasons = beam.pvalue.AsSingleton(
-        rejections
-        | "Reason" >> beam.Map(_reasons, sources).with_output_types(Reasons)
-        | "Reasons" >> beam.CombineGlobally(_added)
-        | "Commonest" >> beam.Map(str)
-    )
+    reasons = beam.pvalue.AsSingleton(rejections | "Reasons" >> beam.CombineGlobally(CommonReasons(sources)))
     estimated = found.states | "Estimate" >> beam.ParDo(EstimateBuckets(plan), noticed, reasons).with_outputs(
         SKIPPED, main="estimates"
     )
@@ -312,15 +307,25 @@ def _sorted(rejections: Iterable[_Rejected], paths: list[str]) -> Any:
     return listed
 
 
-def _reasons(rejection: _Rejected, sources: list[str]) -> Reasons:
-    file, row, reason, _ = rejection
-    found = Reasons()
-    found.add(reason, sources[file], row or 0)
-    return found
+class CommonReasons(beam.CombineFn):  # type: ignore[misc]
+    """Rejections to the commonest reasons, as text."""
 
+    def __init__(self, sources: list[str]) -> None:
+        self.sources = sources
 
-def _added(found: Iterable[Reasons]) -> Reasons:
-    return sum(found, Reasons())
+    def create_accumulator(self) -> Met:
+        return {}
+
+    def add_input(self, accumulator: Met, rejection: _Rejected) -> Met:
+        file, row, reason, _ = rejection
+        Reasons(accumulator).add(reason, self.sources[file], row or 0)
+        return accumulator
+
+    def merge_accumulators(self, accumulators: Iterable[Met]) -> Met:
+        return sum(map(Reasons, accumulators), Reasons()).met
+
+    def extract_output(self, accumulator: Met) -> str:
+        return str(Reasons(accumulator))
 
 
 def _nothing(noticed: dict[str, int], rejections: Iterable[_Rejected]) -> str:

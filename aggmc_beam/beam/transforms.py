@@ -349,7 +349,11 @@ class _SumKey(beam.DoFn):  # type: ignore[misc]
 
 
 class EstimateBuckets(beam.DoFn):  # type: ignore[misc]
-    """(bucket, state) to estimates, in the window of the state; groups with too little data go to `SKIPPED`."""
+    """(bucket, state) to estimates, in the window of the state; groups with too little data go to `SKIPPED`.
+
+    `counts` and `reasons` tell of rejected records, `reasons` being "" where they are said elsewhere. Neither may
+    have a default: Beam would put the window in the place of one that is not given.
+    """
 
     SKIPPED = "skipped"
 
@@ -361,7 +365,7 @@ class EstimateBuckets(beam.DoFn):  # type: ignore[misc]
         self,
         element: tuple[int, AggregationState],
         counts: Mapping[str, int],
-        reasons: str = "",
+        reasons: str,
         window: Any = beam.DoFn.WindowParam,
     ) -> Iterator[Any]:
         check_counts(self.plan, counts, (lambda: reasons) if reasons else None)
@@ -409,7 +413,7 @@ class EstimateSums(beam.PTransform):  # type: ignore[misc]
             | "Reason" >> beam.CombineGlobally(_least).without_defaults()
         )
         _ = total | "Check" >> beam.ParDo(_Check(self.plan), beam.pvalue.AsIter(reason))
-        step = beam.ParDo(EstimateBuckets(self.plan), beam.pvalue.AsSingleton(total))
+        step = beam.ParDo(EstimateBuckets(self.plan), beam.pvalue.AsSingleton(total), "")
         estimated = found.states | "Estimate" >> step.with_outputs(EstimateBuckets.SKIPPED, main="estimates")
         return estimated.estimates | "Each" >> beam.FlatMapTuple(_estimates).with_output_types(Found)
 

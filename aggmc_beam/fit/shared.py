@@ -184,6 +184,13 @@ class SharedCells:
             },
         }
         diagnostics["scores"] = cell.scores(P, uncertainty, freedom)
+        if isinstance(self.chain, Window):
+            # Whether P changed is asked of estimates that know nothing of each other: see `am.change`.
+            own = fit.cell(self.members[name], name)
+            diagnostics["alone"] = {
+                "transition_matrix": own.transition_matrix,
+                "standard_error": own.standard_error,
+            }
         return fit.assemble(cell, P, uncertainty, cell.share_error(), point, name, diagnostics)
 
     @property

@@ -385,12 +385,14 @@ class Csv(_Reader):
     def _batch(self, piece: Piece, frame: pl.DataFrame, broken: np.ndarray, odd: dict[int, Row]) -> Batch:
         # Rows that hold nothing, as spreadsheets leave them at the end, are no rows.
         nothing = [
-            (pl.col(c) == "").fill_null(True) if frame[c].dtype == pl.String else pl.col(c).is_null()
+            (pl.col(c).str.strip_chars_start(" ") == "").fill_null(True)
+            if frame[c].dtype == pl.String
+            else pl.col(c).is_null()
             for c in self.columns
         ]
         drop = frame.select(pl.all_horizontal(nothing)).to_series().to_numpy().copy()
         for i in np.flatnonzero(drop).tolist():
-            # What is no number of its type looks empty too.
+            # What is no number of its type looks empty too, and spaces after a separator are none of a field.
             drop[i] = i not in odd and self._is_empty(piece.lines[i])
         for row in odd.values():
             drop[row.at] = row.fields is not None and self._holds_nothing(row.fields)

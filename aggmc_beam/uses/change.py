@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -71,7 +71,7 @@ def change(estimates: Sequence[Estimate] | Any, *, seed: int = 0) -> Change:
 
     estimates: `Estimates` of windows that do not overlap, or estimates of runs or groups in their order;
     two are compared with each other; or the path of what a run of windows wrote. It is the matrices that are
-    compared, not mean shares, which move while P stays.
+    compared, not mean shares, which move while P stays; of windows that share, what each says by itself.
 
     The statistic is the greatest difference of means before and after, in standard errors, over all dates.
     With eight estimates or more its p-value comes from exchanging their order, so that standard errors
@@ -85,6 +85,7 @@ def change(estimates: Sequence[Estimate] | Any, *, seed: int = 0) -> Change:
     """
     items = list(read_estimates(estimates) if isinstance(estimates, str | os.PathLike) else estimates)
     _check(items)
+    items = [_alone(e) for e in items]
     P = np.stack([e.transition_matrix for e in items])
     error = np.stack([e.standard_error for e in items])
     rows = np.isfinite(P).all((0, 2)) & np.isfinite(error).any(2).all(0)
@@ -148,6 +149,15 @@ def apart(estimates: Sequence[Estimate]) -> list[Estimate]:
         if not kept or e.window is None or e.window["end"] <= kept[-1].window["start"]:  # type: ignore[index]
             kept.append(e)
     return kept[::-1]
+
+
+def _alone(e: Estimate) -> Estimate:
+    """What the data of an estimate say without those of its neighbours, if it was drawn to them."""
+    own = e.diagnostics.get("alone")
+    if own is None:
+        return e
+    P, error = (np.array(own[name], np.float64) for name in ("transition_matrix", "standard_error"))
+    return replace(e, transition_matrix=P, standard_error=error)
 
 
 def _check(items: list[Any]) -> None:
