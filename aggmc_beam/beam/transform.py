@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -10,7 +11,7 @@ from apache_beam.transforms.window import GlobalWindows
 
 from aggmc_beam.beam.combine import SumsCombineFn
 from aggmc_beam.beam.dead_letters import WithErrorHandler
-from aggmc_beam.beam.estimate import EstimateStates, in_window
+from aggmc_beam.beam.estimate import Estimate
 from aggmc_beam.beam.exact import REJECTED, SHARDS
 from aggmc_beam.beam.guard import ByRealization
 from aggmc_beam.beam.outputs import outputs, typed
@@ -24,8 +25,6 @@ from aggmc_beam.config.model import Stream
 from aggmc_beam.errors import InputError
 from aggmc_beam.noise import Noise
 from aggmc_beam.records import Record
-from aggmc_beam.result import Estimate
-from aggmc_beam.sums.state import AggregationState
 
 GLOBAL, INPUT = "global", "input"
 
@@ -99,10 +98,15 @@ class EstimateTransitions(WithErrorHandler):
         if windowing == INPUT and stream is not None:
             raise InputError("with windowing='input' the pipeline's own triggers tell when estimates come; "
                              "leave `stream` out")  # fmt: skip
-        self.plan = make_plan(
-            states, noise, population, estimator, chain, level, lags, realization, time, counts, population_column,
-            group_by, step, origin, replicates, block, max_rejected, stream, missing, values,
+        if not isinstance(stream, Stream | None):
+            raise InputError(f"stream must be Stream(refresh=..., ...); got {stream!r}")
+        plan = make_plan(
+            states, noise, population, chain, realization, time, counts, population_column, group_by, step, origin,
+            replicates, block, max_rejected, missing, values,
         )  # fmt: skip
+        more = replace(plan.config.uncertainty, level=level)
+        config = replace(plan.config, estimator=estimator, lags=lags, uncertainty=more, stream=stream)
+        self.plan = replace(plan, config=config)
         self.shards, self.windowing = shards, windowing
 
     @classmethod
@@ -153,21 +157,7 @@ class EstimateTransitions(WithErrorHandler):
             sane.records
             | "Records" >> beam.Values().with_output_types(Record)
             | "Sum" >> beam.CombineGlobally(fn).without_defaults()
-            | "Estimate" >> beam.ParDo(_EstimateWindow(self.plan)).with_output_types(Estimate)
+            | "Estimate" >> Estimate.with_settings(self.plan.settings)
         )
         rejected = (parsed.rejected, sane[REJECTED]) | "All rejected" >> beam.Flatten()
         return Estimated(estimates, rejected)
-
-
-class _EstimateWindow(beam.DoFn):  # type: ignore[misc]
-    """The sums of a window to the estimates of its groups."""
-
-    def __init__(self, plan: Any) -> None:
-        self.step = EstimateStates(settings=plan.settings)
-
-    def process(self, state: AggregationState, window: Any = beam.DoFn.WindowParam) -> Any:
-        for _, found in self.step.estimates(state):
-            if isinstance(found, InputError):
-                self.step.skipped.inc()
-            else:
-                yield from (in_window(one, window) for one in found)

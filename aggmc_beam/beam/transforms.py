@@ -131,7 +131,7 @@ class _ReadPiece(beam.DoFn):  # type: ignore[misc]
 
 class WriteEstimates(beam.PTransform):  # type: ignore[misc]
     """Estimates, or (key, estimate) pairs, to what is named: JSON lines in `directory`, with `parquet` also Parquet
-    files there, a table of BigQuery, a topic of Pub/Sub.
+    files there, a table of BigQuery, a topic of Pub/Sub. A key is told in `group`, by the name "key".
     """
 
     def __init__(
@@ -150,14 +150,19 @@ class WriteEstimates(beam.PTransform):  # type: ignore[misc]
         self.output = Output(directory=directory or "", parquet=parquet, bigquery=bigquery, pubsub=pubsub)
 
     def expand(self, estimates: Any) -> Any:
-        plain = estimates | "Without keys" >> beam.Map(_without_key).with_output_types(Found)
+        plain = estimates | "Keys" >> beam.Map(_with_key_in_group).with_output_types(Found)
         return plain | "Write" >> sinks.WriteEstimates(
             self.output, streaming=not estimates.is_bounded, files=self.files
         )
 
 
-def _without_key(element: Found | tuple[Any, Found]) -> Found:
-    return element[1] if isinstance(element, tuple) else element
+def _with_key_in_group(element: Found | tuple[Any, Found]) -> Found:
+    if not isinstance(element, tuple):
+        return element
+    key, estimate = element
+    group = estimate.group or {}
+    # The keys of `SumRecords` are groups.
+    return estimate if key == tuple(group.values()) else replace(estimate, group={**group, "key": str(key)})
 
 
 class _Parse(beam.DoFn):  # type: ignore[misc]
