@@ -59,8 +59,10 @@ DEGREES = (3, 5, 8)
 SETTLING = (4, 8, 16, 32, 64, 128)
 #: Groups from which some are left out for scores.
 FOLDS = 5
-#: Parts of which each is left out of an estimate that is made anew.
-REFITS = 3
+#: Parts of which each is left out of an estimate that is made anew: of fewer, it would be made of too few data.
+REFITS = 5
+#: Weight of the means in an estimate about steps below which it stands on the movement about them alone.
+UNUSED = 0.1
 #: Dispersion of a few series from which they must predict better than identity to tell anything.
 SHOCKED = 3.0
 #: Up to this many states the conditional mean is looked at, whose cost is that of S^4.
@@ -148,8 +150,8 @@ class CellFit:
 
     @cached_property
     def latents(self) -> list[Latent]:
-        """The replicates, each by itself."""
-        return [self.fit.latent(m) for m in self.parts.values() if m.pairs > int(self.fit.chain.centred)]
+        """The replicates, each by itself; a cell of few realizations has but one pair in each."""
+        return [self.fit.latent(m, centred=False) for m in self.parts.values() if m.pairs > 0]
 
     def point(self) -> Point:
         """The estimate by the estimator of the settings."""
@@ -293,6 +295,13 @@ class CellFit:
             return False
         return point.ground is not None and point.ground.name == INDEPENDENT
 
+    @staticmethod
+    def _hardly_uses_means(point: Point) -> bool:
+        """Whether an estimate stands on the movement of independent individuals about the means of steps alone."""
+        if point.choice is None or point.ground is None or point.ground.name != INDEPENDENT:
+            return False
+        return float(point.choice.numbers.get("means_weight", 1.0)) < UNUSED
+
     def _starts(self) -> np.ndarray | None:
         """[G, S]: mean shares at the first step of each group, if groups are made of whole realizations."""
         if not self.profiles or not all(m.counts.realizations > 0 for m in self.parts.values()):
@@ -328,6 +337,11 @@ class CellFit:
                 found = disagreeing(P, own, sources, held)
             else:
                 found = uncertainty(P, own, sources, point.choice.units, held)
+                if found.contradiction > 1 and sources.within is not None and self._hardly_uses_means(point):
+                    # The means contradict the movement about them, so the matrix changes from step to step. What
+                    # the mean matrix is, the movement about them still tells.
+                    alone = replace(sources, whole=sources.within, within=None, means=None)
+                    found = uncertainty(P, own, alone, point.choice.units, held)
         except np.linalg.LinAlgError:  # of numbers that no longer tell their differences
             return Uncertainty(Parts.of_sampling(seen.embed(self.jackknifed("mom"))))
         parts = Parts(*(seen.embed(part) for part in vars(found.parts).values()))

@@ -240,12 +240,18 @@ class Fit:
         noise = self.resolved.noise
         return noise.lost if isinstance(noise, Restored) else np.zeros(self.S, bool)
 
-    def latent(self, moments: Moments, profile: Callable[[], Profile | None] | None = None) -> Latent:
+    def latent(
+        self,
+        moments: Moments,
+        profile: Callable[[], Profile | None] | None = None,
+        centred: bool | None = None,
+    ) -> Latent:
+        """`centred`: whether ends of pairs are, at their own means, as the chain asks for unless it is said."""
         x = latent(
             moments,
             self.resolved.noise,
             self.resolved.scale,
-            centred=self.chain.centred,
+            centred=self.chain.centred if centred is None else centred,
             profile=profile,
             undo=self.undo,
         )
