@@ -14,6 +14,7 @@ from aggmc_beam.chain import Chain
 from aggmc_beam.clock import Clock
 from aggmc_beam.errors import InputError, nearest
 from aggmc_beam.estimators.constraints import Constraints
+from aggmc_beam.estimators.structure import Structure
 from aggmc_beam.fit.fit import Settings, estimate_sums
 from aggmc_beam.fit.groups import estimate_only_group, group_sums
 from aggmc_beam.fit.observations import (
@@ -54,6 +55,7 @@ def estimate(
     level: float = 0.95,
     replicates: int | None = None,
     constraints: Constraints | None = None,
+    structure: Structure | None = None,
     open_population: bool = False,
     outside: str | None = None,
     missing: str = "reject",
@@ -76,7 +78,8 @@ def estimate(
     lags: 1 or 2, how far apart the pairs may be that estimators use.
     level: of the intervals. replicates: number of jackknife groups, by default as many
         as the records fill, 10 to 50.
-    constraints: what is known of the matrix beforehand, see `Constraints`.
+    constraints: what is known of the matrix beforehand, see `Constraints`. structure: how many states lie to each other,
+        to which the estimate is drawn as far as the counts tell too little, see `Structure`.
     open_population: individuals enter and leave, so that totals vary. outside: the name of one more
         state that holds them, counted as the population less all counts.
     missing: "reject", or "pairwise" if single entries are missing at random (NaN): then a record is used for the
@@ -108,6 +111,7 @@ def estimate(
         level=level,
         lags=lags,
         constraints=constraints,
+        structure=structure,
         open_population=open_population,
     )
     if outside is None and is_table(data):

@@ -19,6 +19,7 @@ from aggmc_beam.estimators.auto import (
     stationary_choice,
 )
 from aggmc_beam.estimators.conditional import FEW_GROUPS, PairSums, Step
+from aggmc_beam.estimators.constraints import Rules
 from aggmc_beam.estimators.curvature import CURVATURE_STATES, gmm_error
 from aggmc_beam.estimators.dispersion import (
     Dispersion,
@@ -46,6 +47,7 @@ from aggmc_beam.estimators.stationarity import Trend, drift_alarm
 from aggmc_beam.estimators.stepwise import StepSums, one_step, step_sums
 from aggmc_beam.fit.intervals import Parts, Sources, Uncertainty, disagreeing, uncertainty
 from aggmc_beam.fit.scores import held_out, predicts_as_well, scores_of
+from aggmc_beam.fit.structured import structured
 from aggmc_beam.sums.moments import Moments, add_moments
 from aggmc_beam.sums.profile import LEFT1, Profile, add_profiles
 
@@ -158,7 +160,8 @@ class CellFit:
         name, x = self.fit.settings.estimator, self.x.restricted(self.seen.anywhere)
         view = self._view(list(self.parts.values()), x)
         if name == "auto" and not self.fit.chain.centred:
-            return self._auto(view)
+            plain, states = self.automatic(view, self.rules), self.fit.state_map
+            return plain if states is None else structured(self, view, plain, states)
         if name == "auto":
             return self._cell(view)
         if name == "gmm":
@@ -195,16 +198,17 @@ class CellFit:
             choice = Choice(P, "fast", "cell", "each cell has margins of its own", ground_of(view.dispersion))
         return Point(self.seen.embed(choice.P), "conditional mean", choice, ground=choice.ground)
 
-    def _auto(self, view: View) -> Point:
+    def automatic(self, view: View, rules: Rules | None) -> Point:
+        """By `auto`, under these rules."""
         x, sums = view.x, self._step_sums()
         alarm, flat, trend = None, None, None
         if self.profile is not None:
-            alarm = drift_alarm(x, fast(x, self.rules), self.profile, sums)
+            alarm = drift_alarm(x, fast(x, rules), self.profile, sums)
             few = sums is None or sums.pairs < FEW_REALIZATIONS * sums.steps
             period = self.period if few else None
             if few and (period is not None or (alarm is not None and alarm.raised)):
                 flat, trend = self._flat(None if period is None else period.steps)
-        choice = auto_choice(view, flat, sums, alarm, self.rules)
+        choice = auto_choice(view, flat, sums, alarm, rules)
         of = {"steps": "step means", "stationary": "one mean"}.get(choice.form)
         of = f"{choice.estimator} about {of or (trend.words if trend is not None else 'a trend')}"
         diagnostics: dict[str, Any] = {}

@@ -13,11 +13,12 @@ from aggmc_beam.blas import blas_for
 from aggmc_beam.chain import Chain, Parametric, Window, as_chain
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimators import nonstationary
-from aggmc_beam.estimators.constraints import Constraints
+from aggmc_beam.estimators.constraints import Constraints, Rules
 from aggmc_beam.estimators.inference import jackknife, jackknife_cells, student_quantile
 from aggmc_beam.estimators.latent import Latent, Undo, closed, latent
 from aggmc_beam.estimators.registry import SMOOTH, check_estimator
 from aggmc_beam.estimators.simplex import project_rows
+from aggmc_beam.estimators.structure import StateMap, Structure
 from aggmc_beam.fit.cell import CellFit, Point, Seen, common_ground
 from aggmc_beam.fit.checks import Check, check_totals
 from aggmc_beam.fit.intervals import Parts, Uncertainty
@@ -59,11 +60,14 @@ class Settings:
     constraints: Constraints | None = None
     open_population: bool = False
     pooling: str = "cells"
+    structure: Structure | None = None
 
     def __post_init__(self) -> None:
         check_estimator(self.estimator, None)
         if not 0 < self.level < 1:
             raise InputError(f"level must lie between 0 and 1, such as 0.95; got {self.level!r}")
+        if self.structure is not None and self.estimator != "auto":
+            raise InputError(f"a structure is for estimator auto; got {self.estimator!r}")
         if self.lags not in (1, 2):
             raise InputError(f"lags must be 1 or 2; got {self.lags!r}")
         object.__setattr__(self, "chain", as_chain(self.chain))
@@ -135,7 +139,18 @@ class Fit:
         self.resolved = resolve(settings.noise, settings.population, settings.weighted, sums.total)
         self.undo = Undo.of(self.resolved.noise, self.S, self.resolved.scale)
         self.rules = None if settings.constraints is None else settings.constraints.cells(self.names)
+        self.state_map = None if settings.structure is None else self._mapped(settings.structure)
         check_estimator(settings.estimator, self.rules)
+
+    def _mapped(self, structure: Structure) -> StateMap:
+        """The structure for these states, whose moves that cannot happen become rules."""
+        found, rules = structure.on(self.names), self.rules
+        if rules is not None and rules.prior is not None:
+            raise InputError("a structure and constraints.prior both say what P is drawn to; give one of them")
+        fixed = found.fixed(None if rules is None else rules.fixed, self.names)
+        if fixed is not None:
+            self.rules = Rules(fixed) if rules is None else replace(rules, fixed=fixed)
+        return found
 
     def cell(self, members: list[int], cell: int | None, errors: bool = True) -> Estimate:
         """The estimate of the pooled cells `members`, which is to be called `cell`."""
@@ -399,6 +414,7 @@ class Fit:
                 f'on data left out, "{words}" predicts the next step {how} this estimate, with an error '
                 f"of {scores[better]:.4g} against {scores['estimate']:.4g}"
             )
+        yield from notes.get("structure", {}).get("sentences", ())
         period = notes.get("period")
         if period is not None:
             yield (
