@@ -14,6 +14,7 @@ from aggmc_beam.chain import as_chain
 from aggmc_beam.config import Columns, Config, Input, Uncertainty
 from aggmc_beam.config.model import Stream
 from aggmc_beam.errors import InputError
+from aggmc_beam.estimators.registry import CELLS
 from aggmc_beam.local.plan import Plan
 from aggmc_beam.local.schema import find_schema, has_gaps, unit_of
 from aggmc_beam.local.sources import Dialect, Source, open_files, open_frame
@@ -42,6 +43,7 @@ def make_plan(
     stream: Stream | None = None,
     missing: str = "reject",
     values: str = "counts",
+    pooling: str = CELLS,
 ) -> Plan:
     """The plan of a PCollection of records; arguments as for `EstimateTransitions`."""
     columns = counts if isinstance(counts, str) else tuple(counts)
@@ -61,6 +63,7 @@ def make_plan(
         chain=as_chain(chain),
         estimator=estimator,
         lags=lags,
+        pooling=pooling,
         uncertainty=Uncertainty(level, replicates, block),
         max_rejected=max_rejected,
         stream=stream,
