@@ -30,6 +30,7 @@ from aggmc_beam.local.staging import RUN, Staging
 from aggmc_beam.logs import LOGGER
 from aggmc_beam.noise import Noise, noise_from_dict
 from aggmc_beam.noise.description import _MODELS
+from aggmc_beam.printing import wrapped
 from aggmc_beam.progress import Progress, no_progress
 from aggmc_beam.result import Estimate, Estimates, Groups, read_estimates
 from aggmc_beam.sums import storage
@@ -147,6 +148,8 @@ def _print_result(
             _print_found(found, whole)
     for name, why in ledger["skipped"].items():
         say(f"\nNo estimate for {name}: {why}")
+    if ledger.get("advice"):
+        say(f"\n{wrapped(ledger['advice'])}")
     if config.simulate is not None:
         say(f"\n{_error(config, estimates)}")
 

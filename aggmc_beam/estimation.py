@@ -14,6 +14,7 @@ from aggmc_beam.chain import Chain
 from aggmc_beam.clock import Clock
 from aggmc_beam.errors import InputError, nearest
 from aggmc_beam.estimators.constraints import Constraints
+from aggmc_beam.estimators.registry import CELLS
 from aggmc_beam.estimators.structure import Structure
 from aggmc_beam.fit.fit import Settings, estimate_sums
 from aggmc_beam.fit.groups import estimate_only_group, group_sums
@@ -27,6 +28,7 @@ from aggmc_beam.fit.observations import (
 )
 from aggmc_beam.fit.outside import add_outside
 from aggmc_beam.fit.published import as_published
+from aggmc_beam.fit.shared_groups import check_groups_share
 from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.sums import run_file
 from aggmc_beam.sums.records import Records
@@ -60,6 +62,7 @@ def estimate(
     outside: str | None = None,
     missing: str = "reject",
     values: str = "counts",
+    pooling: str = CELLS,
     **table: Any,
 ) -> Any:
     """Estimate how individuals move between states from counts of individuals in each state.
@@ -86,6 +89,8 @@ def estimate(
         pairs of states that it has. Entries that `Suppressed(shown="missing")` noise left out need neither.
     values: "counts", or "shares" or "percent" of the population, which must then be a number or one per realization,
         known or assumed.
+    pooling: what borrows from each other, as far as the data show it to be alike: the "cells" of a chain; the
+        "groups" of `group_by` too; or "none". `diagnostics["borrowed"]` tells how much.
 
     >>> import aggmc_beam as am
     >>> P = [[0.9, 0.1], [0.3, 0.7]]
@@ -113,6 +118,7 @@ def estimate(
         constraints=constraints,
         structure=structure,
         open_population=open_population,
+        pooling=pooling,
     )
     if outside is None and is_table(data):
         from aggmc_beam.local.table import estimate_table
@@ -120,6 +126,7 @@ def estimate(
         table = {"missing": missing, "values": values, **table}
         return estimate_table(data, states, population, settings, replicates, **table)
     refuse_options(data, table)
+    check_groups_share(settings, ())
     if isinstance(data, str | os.PathLike):
         data = run_file.load(data)
     if isinstance(data, AggregationState):

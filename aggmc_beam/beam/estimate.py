@@ -13,6 +13,7 @@ from apache_beam.transforms.window import IntervalWindow
 from aggmc_beam.beam.coders import StateCoder
 from aggmc_beam.beam.metrics import counter, distribution
 from aggmc_beam.errors import InputError
+from aggmc_beam.estimators.registry import CELLS, GROUPS
 from aggmc_beam.fit.fit import Settings
 from aggmc_beam.fit.groups import estimate_groups, labelled
 from aggmc_beam.noise import Noise
@@ -43,11 +44,17 @@ class Estimate(beam.PTransform):  # type: ignore[misc]
         chain: Any = None,
         level: float = 0.95,
         lags: int = 2,
+        pooling: str = CELLS,
     ) -> None:
         super().__init__()
+        if pooling == GROUPS:
+            raise InputError(
+                "pooling 'groups' needs all groups at once, and this transform sees one state after the other; "
+                "EstimateTransitions(pooling='groups') has them all"
+            )
         if chain is not None:
             chain = Settings(chain=chain).chain
-        self.fn = EstimateStates(noise, population, estimator, chain, level, lags)
+        self.fn = EstimateStates(noise, population, estimator, chain, level, lags, pooling)
         self.handling: dict[str, Any] | None = None
 
     @classmethod
@@ -81,11 +88,12 @@ class EstimateStates(beam.DoFn):  # type: ignore[misc]
         chain: Any = None,
         level: float = 0.95,
         lags: int = 2,
+        pooling: str = CELLS,
         settings: Settings | None = None,
     ) -> None:
         self.given = noise, population, chain
         self.settings = settings
-        self.rest: dict[str, Any] = {"estimator": estimator, "level": level, "lags": lags}
+        self.rest: dict[str, Any] = {"estimator": estimator, "level": level, "lags": lags, "pooling": pooling}
         self.skip = True
         Settings(**self.rest)
         self.seconds = distribution("milliseconds_per_estimate")

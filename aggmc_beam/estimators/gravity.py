@@ -277,9 +277,7 @@ def learn(
         if w > 1e-3:
             C, second = C + w * Q, second + w * Q**2
     C, second = C / C.sum(1, keepdims=True), second / max(shares[shares > 1e-3].sum(), 1e-300)
-    direction = np.divide(
-        C - np.eye(S), leaving[:, None], out=np.zeros((S, S)), where=leaving[:, None] > 0
-    )
+    direction = np.divide(C - np.eye(S), leaving[:, None], out=np.zeros((S, S)), where=leaving[:, None] > 0)
     spread = np.maximum(second - C**2, 0.0) + (direction * rates.error[:, None]) ** 2
     shape = np.where(off, prior_variance(C, mu), 0.0)
     shape[np.diag_indices(S)] = rates.error**2 / tau

@@ -171,7 +171,9 @@ def _points(given: Any, states: Sequence[str]) -> np.ndarray:
             if name in by_name:
                 point = np.asarray(by_name[name], float)
                 if point.shape != (2,):
-                    raise InputError(f"structure.coordinates of {name!r} must be two numbers; got {by_name[name]!r}")
+                    raise InputError(
+                        f"structure.coordinates of {name!r} must be two numbers; got {by_name[name]!r}"
+                    )
                 at[i] = point
         if np.isnan(at).all():
             raise InputError(
@@ -189,7 +191,9 @@ def _points(given: Any, states: Sequence[str]) -> np.ndarray:
 def _on_earth(at: np.ndarray) -> np.ndarray:
     """Great circles, by the haversine formula."""
     if (np.abs(at[:, 0]) > 90).any() or (np.abs(at[:, 1]) > 360).any():
-        raise InputError("structure.coordinates must be latitude and longitude in degrees where geographic is set")
+        raise InputError(
+            "structure.coordinates must be latitude and longitude in degrees where geographic is set"
+        )
     latitude, longitude = np.radians(at).T
     half = np.sin((latitude[:, None] - latitude) / 2) ** 2
     half += np.cos(latitude[:, None]) * np.cos(latitude) * np.sin((longitude[:, None] - longitude) / 2) ** 2

@@ -33,8 +33,6 @@ Exceptions = dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]]
 WHOLLY = 0.02
 #: Standard errors by which they must predict better.
 SURELY = 1.0
-#: A row of which less than this is seen in its own cell is told to be borrowed.
-BORROWED = 0.5
 
 
 def can_share(fit: Fit) -> bool:

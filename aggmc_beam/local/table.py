@@ -75,7 +75,7 @@ def estimate_table(
     plan = open_table(data, states, population, settings, replicates, options)
     result = run_plan(plan)
     if plan.config.group_by:
-        return Groups(result.results, result.ledger["skipped"])
+        return Groups(result.results, result.ledger["skipped"], result.ledger["advice"])
     return next(iter(result.results.values()))
 
 
@@ -217,6 +217,7 @@ def _config(
         noise=settings.noise,
         population=None if isinstance(population, str) else _number(population),
         chain=settings.chain,
+        pooling=settings.pooling,
         uncertainty=Uncertainty(settings.level, replicates),
         max_rejected=options.get("max_rejected"),
     ).checked

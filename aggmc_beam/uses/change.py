@@ -173,7 +173,10 @@ def apart(estimates: Sequence[Estimate]) -> list[Estimate]:
 def by_itself(e: Estimate) -> Estimate:
     """What the data of a window alone say, where windows share: shared ones err together, and hide changes."""
     own = (e.diagnostics.get("borrowed") or {}).get("own")
-    return e if own is None else replace(e, **{name: np.array(own[name], float) for name in own})
+    if own is None:
+        return e
+    P, error = (np.array(own[name], np.float64) for name in ("transition_matrix", "standard_error"))
+    return replace(e, transition_matrix=P, standard_error=error)
 
 
 def _check(items: list[Any]) -> None:
