@@ -26,8 +26,8 @@ RATES = np.geomspace(1e-5, 1.0, 400)
 SPREADS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 #: Prior variances: 1 / tau is as many moves as the prior counts for.
 VARIANCES = tuple(np.geomspace(1e-4, 0.3, 13).tolist())
-#: Times that residuals may vary more than individuals who move alone would let them.
-DOUBTS = (1.0, 2.0, 4.0, 8.0, 16.0)
+#: Times that residuals may vary more than individuals who move alone would let them, or less: their variance is rough.
+DOUBTS = (0.25, 0.35, 0.5, 0.7, 1.0, 2.0, 4.0, 8.0, 16.0)
 #: Exponents of a decay by powers.
 POWERS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
 SCALES = 9
@@ -107,15 +107,17 @@ def balanced(f: np.ndarray, leaving: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Rates:
-    """Rates of leaving [S] with their standard errors, their centre and the spread of their logarithms."""
+    """Rates of leaving [S] with their standard errors, their centre and the spread of their logarithms. `by`: the lags of
+    each state's own counts, or an estimate."""
 
     value: np.ndarray
     error: np.ndarray
     centre: float
     spread: float
+    by: str
 
 
-def weigh_rates(loglik: np.ndarray) -> Rates:
+def weigh_rates(loglik: np.ndarray, by: str = "lags") -> Rates:
     """From the logarithm of each state's likelihood [S, rates]: empirical Bayes with log-normal rates."""
     top = loglik.max(1, keepdims=True)
     likelihood, x = np.exp(loglik - top), np.log(RATES)
@@ -130,7 +132,7 @@ def weigh_rates(loglik: np.ndarray) -> Rates:
     variance = np.maximum(posterior @ RATES**2 - mean**2, 0.0)
     where = weight.reshape(len(centres), -1)
     centre, spread = float(np.exp(where.sum(1) @ centres)), float(where.sum(0) @ np.array(SPREADS))
-    return Rates(mean, np.sqrt(variance), centre, spread)
+    return Rates(mean, np.sqrt(variance), centre, spread, by)
 
 
 def own_rates(x: Latent) -> Rates | None:
@@ -175,17 +177,19 @@ def own_rates(x: Latent) -> Rates | None:
 
 def series_rates(shares: np.ndarray, individuals: float, V: np.ndarray, mu: np.ndarray) -> Rates | None:
     """As `own_rates`, of one series of shares [T, S] by the likelihood of its periodogram (Whittle's), which sees lags of
-    any length."""
-    T = len(shares)
+    any length. It is taken of the changes, whose spectrum is flat: else slow movement leaks into high frequencies."""
+    changes = np.diff(shares, axis=0)
+    T = len(changes)
     used = slice(1, (T - 1) // 2 + 1)
     angle = 2 * np.pi * np.arange(T)[used] / T
     signal = mu * (1 - mu)
-    periodogram = np.abs(np.fft.fft(shares - shares.mean(0), axis=0)[used]) ** 2 * individuals / T / signal
+    periodogram = np.abs(np.fft.fft(changes, axis=0)[used]) ** 2 * individuals / T / signal
     noise = np.maximum(np.diag(V) / signal, 0.0)
     loglik, ratio = np.empty((len(mu), len(RATES))), np.empty((len(mu), len(RATES)))
     for i in range(len(mu)):
         b = np.clip(1 - RATES / (1 - mu[i]), -0.99, 1 - 1e-9)[:, None]
         density = noise[i] + (1 - b**2) / (1 - 2 * b * np.cos(angle) + b**2)
+        density = density * (2 - 2 * np.cos(angle))
         each = periodogram[:, i] / density
         loglik[i], ratio[i] = -(np.log(density) + each).sum(1), each.mean(1)
     rates = weigh_rates(loglik)
@@ -194,10 +198,11 @@ def series_rates(shares: np.ndarray, individuals: float, V: np.ndarray, mu: np.n
     return rates if abs(away) <= SURELY / np.sqrt(periodogram.size) + NEGLIGIBLE else None
 
 
-def rates_of(P: np.ndarray, error: np.ndarray) -> Rates:
-    """Of an estimate [S, S] whose rates of leaving have standard errors [S]."""
+def rates_of(x: Latent, P: np.ndarray) -> Rates:
+    """Of an estimate P [S, S], as sure as the conditional mean tells them."""
+    error = np.sqrt(np.diag(cell_variance(x, P, np.maximum(x.mu, 0.5 / x.individuals))))
     away = (1 - np.diag(P))[:, None] - RATES
-    return weigh_rates(-((away / np.maximum(error, 1e-9)[:, None]) ** 2) / 2)
+    return weigh_rates(-((away / np.maximum(error, 1e-9)[:, None]) ** 2) / 2, "estimate")
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,19 +230,14 @@ class Learned:
 
 def learn(
     x: Latent,
-    P: np.ndarray,
     allowed: np.ndarray,
     distance: np.ndarray | None,
-    forms: Sequence[str] = FORMS,
-    rates: Rates | None = None,
+    forms: Sequence[str],
+    rates: Rates,
 ) -> Learned:
-    """From the moments x of units that move alone, and an estimate P without the prior, whose `rates` stand if no others
-    are given."""
+    """From the moments x of units that move alone, and their rates of leaving."""
     assert x.V is not None
     S, mu = x.states, np.maximum(x.mu, 0.5 / x.individuals)
-    own = rates is not None
-    if rates is None:
-        rates = rates_of(P, np.sqrt(np.diag(cell_variance(x, P, mu))))
     off = allowed & ~np.eye(S, dtype=bool)
     movable = off.any(1)
     leaving = np.where(movable, rates.value, 0.0)
@@ -256,7 +256,8 @@ def learn(
         total = (doubt * told + tau * prior_variance(C, mu))[off]
         return -float((deviation(C)[off] ** 2 / total + np.log(total)).sum()) / 2
 
-    doubts = DOUBTS[:1] if own else DOUBTS
+    # Individuals who are known to move alone are not doubted.
+    doubts = [k for k in DOUBTS if k <= 1] if rates.by == "lags" else [k for k in DOUBTS if k >= 1]
     told = cell_variance(x, centre(Decay("none", np.inf)), mu)
     weigh = {decay: centre(decay) for decay in decays(distance, near, forms)}
     best, tau, doubt = next(iter(weigh)), VARIANCES[6], doubts[-1]
@@ -294,7 +295,7 @@ def learn(
         "tau": tau,
         "gravity": float(max(pairs.values()) - max(pairs[t, k] for t, k in pairs if t == VARIANCES[0])),
         "doubt": doubt,
-        "rates": {"by": "lags" if own else "estimate", "centre": rates.centre, "spread": rates.spread},
+        "rates": {"by": rates.by, "centre": rates.centre, "spread": rates.spread},
     }
     return Learned(C, np.sqrt(spread), variance, doubt * told, seen, wide / tau, note)
 

@@ -160,8 +160,8 @@ class CellFit:
         name, x = self.fit.settings.estimator, self.x.restricted(self.seen.anywhere)
         view = self._view(list(self.parts.values()), x)
         if name == "auto" and not self.fit.chain.centred:
-            plain, states = self.automatic(view, self.rules), self.fit.state_map
-            return plain if states is None else structured(self, view, plain, states)
+            states = self.fit.state_map
+            return self.automatic(view, self.rules) if states is None else structured(self, view, states)
         if name == "auto":
             return self._cell(view)
         if name == "gmm":

@@ -11,7 +11,7 @@ import numpy as np
 from aggmc_beam.estimators.auto import View
 from aggmc_beam.estimators.constraints import Rules
 from aggmc_beam.estimators.dispersion import in_units
-from aggmc_beam.estimators.gravity import TOLD, Learned, Rates, learn, own_rates, series_rates
+from aggmc_beam.estimators.gravity import TOLD, Learned, Rates, learn, own_rates, rates_of, series_rates
 from aggmc_beam.estimators.latent import Latent
 from aggmc_beam.estimators.structure import StateMap
 
@@ -22,15 +22,17 @@ if TYPE_CHECKING:
 LEAST_VARIANCE = 1e-14
 
 
-def structured(cell: CellFit, view: View, plain: Point, states: StateMap) -> Point:
-    """The estimate again, drawn to moves by attraction and distance; `plain` is the one without."""
+def structured(cell: CellFit, view: View, states: StateMap) -> Point:
+    """The estimate by `auto`, drawn to moves by attraction and distance."""
     keep = cell.seen.anywhere
     where = states.restricted(keep)
     if view.x.V is None or where.allowed.shape[0] < 2:
-        return plain
-    learned = _learned(cell, view, plain, where)
+        return cell.automatic(view, cell.rules)
+    learned = _learned(cell, view, where)
     rules = Rules.none(len(learned.centre)) if cell.rules is None else cell.rules
-    rules = replace(rules, prior=learned.centre, precision=1 / np.maximum(learned.variance, LEAST_VARIANCE))
+    # What makes the data doubtful is not known to the estimators, so it is the prior that counts for more.
+    precision = max(learned.note["doubt"], 1.0) / np.maximum(learned.variance, LEAST_VARIANCE)
+    rules = replace(rules, prior=learned.centre, precision=precision)
     point = cell.automatic(view, rules)
     share = float(np.maximum(view.x.mu, 0.0) @ (1 - learned.seen))
     rows = np.full(len(keep), np.nan)
@@ -44,19 +46,19 @@ def structured(cell: CellFit, view: View, plain: Point, states: StateMap) -> Poi
     )
 
 
-def _learned(cell: CellFit, view: View, plain: Point, where: StateMap) -> Learned:
-    choice = plain.choice
-    assert choice is not None
-    x = view.x
-    found = view.dispersion
-    units = found.factor if found is not None and found.significant else 1.0
-    rates = _rates(cell, in_units(x, units))
-    if rates is None:
-        x, units = _as_chosen(cell, view, plain), choice.units
-        rates = own_rates(in_units(x, units))
-    P = plain.P[np.ix_(cell.seen.anywhere, cell.seen.anywhere)]
-    P = np.where(np.isnan(P), np.eye(len(P)), P)
-    return learn(in_units(x, units), P, where.allowed, where.distance, where.forms, rates)
+def _learned(cell: CellFit, view: View, where: StateMap) -> Learned:
+    x, found = view.x, view.dispersion
+    units, rates = 1.0, _rates(cell, x)
+    if rates is None and found is not None and found.significant:
+        units = found.factor
+        rates = _rates(cell, in_units(x, units))
+    if rates is None:  # lag 0 is not that of independent movers about one mean
+        plain = cell.automatic(view, cell.rules)
+        assert plain.choice is not None
+        x, units = _as_chosen(view, plain), plain.choice.units
+        P = np.nan_to_num(plain.P[np.ix_(cell.seen.anywhere, cell.seen.anywhere)])
+        rates = own_rates(in_units(x, units)) or rates_of(in_units(x, units), P)
+    return learn(in_units(x, units), where.allowed, where.distance, where.forms, rates)
 
 
 def _rates(cell: CellFit, x: Latent) -> Rates | None:
@@ -69,7 +71,7 @@ def _rates(cell: CellFit, x: Latent) -> Rates | None:
     return own_rates(x)
 
 
-def _as_chosen(cell: CellFit, view: View, plain: Point) -> Latent:
+def _as_chosen(view: View, plain: Point) -> Latent:
     """The moments about what the plain estimate took out: the mean of each step, or a trend."""
     choice, sums = plain.choice, plain.sums
     if choice is not None and choice.form == "steps" and sums is not None and sums.pairs > sums.steps:
