@@ -85,6 +85,7 @@ def change(estimates: Sequence[Estimate] | Any, *, seed: int = 0) -> Change:
     """
     items = list(read_estimates(estimates) if isinstance(estimates, str | os.PathLike) else estimates)
     _check(items)
+    items = [e.own for e in items]
     P = np.stack([e.transition_matrix for e in items])
     error = np.stack([e.standard_error for e in items])
     rows = np.isfinite(P).all((0, 2)) & np.isfinite(error).any(2).all(0)
