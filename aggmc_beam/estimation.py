@@ -16,6 +16,7 @@ from aggmc_beam.errors import InputError, nearest
 from aggmc_beam.estimators.constraints import Constraints
 from aggmc_beam.estimators.registry import CELLS
 from aggmc_beam.estimators.structure import Structure
+from aggmc_beam.fit.drawing import check_groups_share
 from aggmc_beam.fit.fit import Settings, estimate_sums
 from aggmc_beam.fit.groups import estimate_only_group, group_sums
 from aggmc_beam.fit.observations import (
@@ -28,7 +29,6 @@ from aggmc_beam.fit.observations import (
 )
 from aggmc_beam.fit.outside import add_outside
 from aggmc_beam.fit.published import as_published
-from aggmc_beam.fit.shared_groups import check_groups_share
 from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.sums import run_file
 from aggmc_beam.sums.records import Records

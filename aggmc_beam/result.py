@@ -103,6 +103,18 @@ class Estimate(Tabular):
 
         return follows(self)
 
+    @property
+    def own(self) -> Estimate:
+        """Without what is borrowed from other groups or windows: that which tests of differences compare."""
+        note = self.diagnostics.get("borrowed", {}).get("own")
+        if note is None:
+            return self
+        P, error = (
+            _array(note[name], *self.transition_matrix.shape)
+            for name in ("transition_matrix", "standard_error")
+        )
+        return replace(self, transition_matrix=P, standard_error=error)
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-able; NaN becomes None."""
         lower, upper = self.interval()

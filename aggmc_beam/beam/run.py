@@ -36,8 +36,8 @@ from aggmc_beam.beam.watch import WatchFiles
 from aggmc_beam.config import Config, Input
 from aggmc_beam.config.model import BigQuery
 from aggmc_beam.errors import InputError
+from aggmc_beam.fit.drawing import advice
 from aggmc_beam.fit.groups import by_group
-from aggmc_beam.fit.shared_groups import advice
 from aggmc_beam.ledger import Ledger
 from aggmc_beam.local import output
 from aggmc_beam.local.blocks import Place, RowCounts

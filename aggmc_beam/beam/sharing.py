@@ -11,9 +11,9 @@ import numpy as np
 from aggmc_beam.beam.exact import of_groups
 from aggmc_beam.beam.joining import group_key
 from aggmc_beam.estimators.registry import GROUPS
-from aggmc_beam.fit.fit import Settings
+from aggmc_beam.fit.drawing import InCommon, add_told, drawn, told
+from aggmc_beam.fit.fit import Fit, Settings
 from aggmc_beam.fit.groups import group_sums
-from aggmc_beam.fit.shared_groups import InCommon, add_told, drawn, told
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.sums.records import Group
 from aggmc_beam.sums.state import AggregationState
@@ -68,7 +68,7 @@ def _keyed(group: Group, found: list[Estimate]) -> tuple[str, tuple[Group, list[
 def _told(met: tuple[str, dict[str, Any]], settings: Settings) -> Iterator[InCommon]:
     for state in met[1]["sums"]:
         for _group, found in met[1]["own"]:
-            yield told(*group_sums(state, 0, settings), _joined(found))
+            yield told(Fit(*group_sums(state, 0, settings)), _joined(found))
 
 
 def _drawn(
@@ -76,7 +76,7 @@ def _drawn(
 ) -> Iterator[tuple[Group, list[Estimate]]]:
     for state in met[1]["sums"]:
         for group, found in met[1]["own"]:
-            shown = drawn(*group_sums(state, 0, settings), _joined(found), common)
+            shown = drawn(Fit(*group_sums(state, 0, settings)), _joined(found), common)
             yield group, [shown] if isinstance(shown, Estimate) else list(shown)
 
 

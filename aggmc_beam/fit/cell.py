@@ -43,11 +43,13 @@ from aggmc_beam.estimators.inference import jackknife, leave_each_out, leave_one
 from aggmc_beam.estimators.latent import Latent
 from aggmc_beam.estimators.periods import Period, find_period
 from aggmc_beam.estimators.registry import SMOOTH, apply
+from aggmc_beam.estimators.simplex import project_rows
 from aggmc_beam.estimators.stationarity import Trend, drift_alarm
 from aggmc_beam.estimators.stepwise import StepSums, one_step, step_sums
 from aggmc_beam.fit.intervals import Parts, Sources, Uncertainty, disagreeing, uncertainty
 from aggmc_beam.fit.scores import held_out, predicts_as_well, scores_of
 from aggmc_beam.fit.structured import structured
+from aggmc_beam.simulation import stationary_distribution
 from aggmc_beam.sums.moments import Moments, add_moments
 from aggmc_beam.sums.profile import LEFT1, Profile, add_profiles
 
@@ -497,6 +499,15 @@ def ground_of(found: Dispersion | None) -> Ground:
     if found.significant:
         return varying(found.factor)
     return independent(found.factor, found.error if np.isfinite(found.error) else None)
+
+
+def settled(P: np.ndarray) -> np.ndarray:
+    """The stationary distribution of the nearest stochastic matrix; 0 for states never seen."""
+    known = ~np.isnan(P).any(1)
+    pi = np.zeros(len(P))
+    if known.any():
+        pi[known] = stationary_distribution(project_rows(P[np.ix_(known, known)]))
+    return pi
 
 
 def _itself(profile: Profile) -> Profile:

@@ -19,17 +19,17 @@ from aggmc_beam.estimators.latent import Latent, Undo, closed, latent
 from aggmc_beam.estimators.registry import CELLS, POOLINGS, SMOOTH, check_estimator
 from aggmc_beam.estimators.simplex import project_rows
 from aggmc_beam.estimators.structure import StateMap, Structure
-from aggmc_beam.fit.cell import CellFit, Point, Seen, common_ground
+from aggmc_beam.fit.cell import CellFit, Point, Seen, common_ground, settled
 from aggmc_beam.fit.checks import Check, check_totals
+from aggmc_beam.fit.drawing import draw_windows
 from aggmc_beam.fit.intervals import Parts, Uncertainty
 from aggmc_beam.fit.resolve import resolve
 from aggmc_beam.fit.restored import Restored
 from aggmc_beam.fit.scores import doubt
-from aggmc_beam.fit.shared import SharedCells, can_share
+from aggmc_beam.fit.shared import SharedCells, borrows, can_share
 from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.progress import ProgressHook, no_progress
 from aggmc_beam.result import Estimate, Estimates
-from aggmc_beam.simulation import stationary_distribution
 from aggmc_beam.sums.moments import Moments, add_moments
 from aggmc_beam.sums.profile import Profile
 from aggmc_beam.sums.sums import Sums
@@ -125,7 +125,7 @@ def _estimate(sums: Sums, settings: Settings, progress: ProgressHook) -> Estimat
     if not items:
         raise InputError(f"no cell has enough data; the first one: {next(iter(skipped.values()))}")
     if not chain.centred:
-        return Estimates(tuple(items), skipped=skipped)
+        return Estimates(tuple(draw_windows(fit, items) if borrows(fit) else items), skipped=skipped)
     cells = [e.cell for e in items if e.cell is not None]
     if isinstance(chain, Parametric):
         return fit.parametric(chain, cells, items, skipped)
@@ -338,7 +338,7 @@ class Fit:
             disagreement=parts.disagreement,
             degrees=groups - 1,
             level=settings.level,
-            stationary=stationary_distribution_of(P),
+            stationary=settled(P),
             population=resolved.population,
             noise=resolved.noise,
             estimator=settings.estimator,
@@ -487,15 +487,6 @@ def _condition(gram: np.ndarray) -> float:
         return np.inf
     sizes = np.abs(np.linalg.eigvalsh(gram))
     return float(sizes.max() / sizes.min()) if sizes.min() > 0 else np.inf
-
-
-def stationary_distribution_of(P: np.ndarray) -> np.ndarray:
-    """The stationary distribution of the nearest stochastic matrix; 0 for states never seen."""
-    known = ~np.isnan(P).any(1)
-    pi = np.zeros(len(P))
-    if known.any():
-        pi[known] = stationary_distribution(project_rows(P[np.ix_(known, known)]))
-    return pi
 
 
 def _counts(cell: Moments, run: Moments) -> dict[str, int]:

@@ -12,10 +12,10 @@ from aggmc_beam.clock import Clock
 from aggmc_beam.config.special import chain_to_plain
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimators.registry import GROUPS
-from aggmc_beam.fit.fit import Settings, estimate_sums
+from aggmc_beam.fit.drawing import InCommon, add_told, check_groups_share, drawn, told
+from aggmc_beam.fit.fit import Fit, Settings, estimate_sums
 from aggmc_beam.fit.published import as_published
 from aggmc_beam.fit.resolve import Mapped
-from aggmc_beam.fit.shared_groups import InCommon, add_told, check_groups_share, drawn, told
 from aggmc_beam.noise import Exact
 from aggmc_beam.progress import ProgressHook, no_progress
 from aggmc_beam.result import Estimate, Estimates
@@ -122,14 +122,14 @@ def told_by(
 ) -> Iterator[InCommon]:
     """What each of the groups that were estimated tells of what all have in common."""
     for name, found in own.items():
-        yield told(*group_sums(state, state.groups.index(name), settings), found)
+        yield told(Fit(*group_sums(state, state.groups.index(name), settings)), found)
 
 
 def drawn_to(
     state: AggregationState, settings: Settings, name: Group, own: Estimate | Estimates, common: InCommon
 ) -> Estimate | Estimates:
     """The estimates of a group of a state, drawn to those of all groups."""
-    return drawn(*group_sums(state, state.groups.index(name), settings), own, common)
+    return drawn(Fit(*group_sums(state, state.groups.index(name), settings)), own, common)
 
 
 def listed(results: Mapping[Group, Estimate | Estimates]) -> list[Estimate]:

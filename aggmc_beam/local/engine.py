@@ -12,8 +12,8 @@ import numpy as np
 
 from aggmc_beam.config import Config
 from aggmc_beam.errors import InputError
+from aggmc_beam.fit.drawing import advice
 from aggmc_beam.fit.groups import estimate_state, listed
-from aggmc_beam.fit.shared_groups import advice
 from aggmc_beam.ledger import USUAL, Ledger, Unbalanced, check_rejected
 from aggmc_beam.local.blocks import Block, BlockReader, RowCounts
 from aggmc_beam.local.explain import Rejection, explain

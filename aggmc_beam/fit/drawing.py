@@ -1,28 +1,30 @@
-"""The groups of a run that share: each estimate is drawn to what all have in common, see `estimators.alike`.
+"""Estimates drawn to what several have in common, see `estimators.alike`: groups of a run, windows of a chain.
 
-What groups have in common is told by sums over groups, so that engines may add them up in any order.
+What they have in common is told by sums, so that engines may add them up in any order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aggmc_beam.chain import Window
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimators.alike import Common, draw
 from aggmc_beam.estimators.conditional import PairSums, Step
 from aggmc_beam.estimators.constraints import refuse_tied_rows
 from aggmc_beam.estimators.registry import GROUPS, SMOOTH
 from aggmc_beam.estimators.simplex import project_rows
-from aggmc_beam.fit.cell import STEP_STATES, CellFit
-from aggmc_beam.fit.fit import Fit, Settings, stationary_distribution_of
+from aggmc_beam.fit.cell import STEP_STATES, CellFit, settled
 from aggmc_beam.fit.intervals import Parts, Uncertainty
 from aggmc_beam.fit.shared import replace_chain
 from aggmc_beam.result import Estimate, Estimates
-from aggmc_beam.sums.sums import Sums
+
+if TYPE_CHECKING:
+    from aggmc_beam.fit.fit import Fit, Settings
 
 #: What the groups have in common, by cell of the chain; None is the one matrix for all times.
 InCommon = Mapping[int | None, Common]
@@ -42,10 +44,9 @@ def check_groups_share(settings: Settings, group_by: Sequence[str]) -> None:
         refuse_tied_rows(settings.constraints)
 
 
-def told(sums: Sums, settings: Settings, own: Estimate | Estimates) -> InCommon:
+def told(fit: Fit, own: Estimate | Estimates) -> InCommon:
     """What a group adds to what all have in common, from its sums and its own estimates."""
-    fit = Fit(sums, settings)
-    return {estimate.cell: _Group.of(fit, estimate).told() for estimate in _each(own)}
+    return {estimate.cell: Drawing.of(fit, estimate).told() for estimate in _each(own)}
 
 
 def add_told(parts: Iterable[InCommon]) -> InCommon:
@@ -57,19 +58,34 @@ def add_told(parts: Iterable[InCommon]) -> InCommon:
     return total
 
 
-def drawn(
-    sums: Sums, settings: Settings, own: Estimate | Estimates, common: InCommon
-) -> Estimate | Estimates:
+def drawn(fit: Fit, own: Estimate | Estimates, common: InCommon) -> Estimate | Estimates:
     """The estimates of a group, drawn to those of all groups."""
-    fit = Fit(sums, settings)
 
     def one(estimate: Estimate) -> Estimate:
-        return _Group.of(fit, estimate).drawn(common[estimate.cell])
+        return Drawing.of(fit, estimate).drawn(common[estimate.cell], "groups")
 
     if isinstance(own, Estimate):
         return one(own)
     pooled = None if own.pooled is None else one(own.pooled)
     return replace(own, items=tuple(map(one, own.items)), pooled=pooled)
+
+
+def draw_windows(fit: Fit, own: Sequence[Estimate]) -> list[Estimate]:
+    """Windows that were estimated by themselves, drawn to each other. Of windows that overlap, only those that do
+    not, counted from the last, tell what all have in common."""
+    chain, told_by, next_one = fit.chain, list[Estimate](), np.inf
+    assert isinstance(chain, Window)
+    for estimate in reversed(own):
+        assert estimate.cell is not None
+        if estimate.cell + chain.size <= next_one:
+            told_by.append(estimate)
+            next_one = estimate.cell
+    if len(told_by) < 2:
+        return list(own)
+    common = Drawing.of(fit, told_by[0]).told()
+    for estimate in told_by[1:]:
+        common = common + Drawing.of(fit, estimate).told()
+    return [Drawing.of(fit, estimate).drawn(common, "windows") for estimate in own]
 
 
 def advice(results: Iterable[Estimate | Estimates], pooling: str) -> str | None:
@@ -103,14 +119,14 @@ def _each(own: Estimate | Estimates) -> Iterator[Estimate]:
         yield own.pooled
 
 
-class _Group:
-    """An estimate of a group with the data that it was made from."""
+class Drawing:
+    """An estimate that was made by itself, with the data that it was made from."""
 
     def __init__(self, fit: Fit, data: CellFit, estimate: Estimate) -> None:
         self.fit, self.data, self.estimate = fit, data, estimate
 
     @classmethod
-    def of(cls, fit: Fit, estimate: Estimate) -> _Group:
+    def of(cls, fit: Fit, estimate: Estimate) -> Drawing:
         sums = fit.sums
         if estimate.cell is None:
             fit = replace_chain(fit)
@@ -138,7 +154,7 @@ class _Group:
         held = None if self.fit.rules is None else ~self.fit.rules.free[square]
         return None if sums is None else Step(sums, np.nan_to_num(P[square]), held=held)
 
-    def drawn(self, common: Common) -> Estimate:
+    def drawn(self, common: Common, others: str) -> Estimate:
         fit, own = self.fit, self.estimate
         found = draw(own.transition_matrix, own.standard_error, common)
         P, known = found.P.copy(), ~np.isnan(found.P).any(1)
@@ -147,14 +163,14 @@ class _Group:
             P[known] = project_rows(P[known], fixed)
         uncertainty = self._uncertainty(P, found.kept, found.error)
         parts, diagnostics = uncertainty.parts, dict(own.diagnostics)
-        diagnostics["borrowed"] = borrowed(own, found.borrowed, self.data.x.mu, common)
+        diagnostics["borrowed"] = borrowed(own, found.borrowed, self.data.x.mu, common, others)
         diagnostics["scores"] = self.data.scores(P, uncertainty, 1 - diagnostics["borrowed"]["share"])
         made = replace(
             own,
             transition_matrix=P,
             standard_error=parts.error,
             **vars(parts),
-            stationary=stationary_distribution_of(P),
+            stationary=settled(P),
             diagnostics=diagnostics,
         )
         diagnostics["rows"] = fit.row_flags(self.data, P, self.data.share_error(), uncertainty, diagnostics)
@@ -172,8 +188,8 @@ class _Group:
         return Uncertainty(parts, tests, self._step(P), still)
 
 
-def borrowed(own: Estimate, rows: np.ndarray, mu: np.ndarray, common: Common) -> dict[str, Any]:
-    """What is borrowed from groups, and of cells that share from other cells before."""
+def borrowed(own: Estimate, rows: np.ndarray, mu: np.ndarray, common: Common, others: str) -> dict[str, Any]:
+    """What is borrowed from others, and of cells that share from other cells before; and what was there without."""
     before = own.diagnostics.get("borrowed")
     of_cells = np.zeros(len(rows)) if before is None else np.array(before["rows"], float)
     rows = 1 - (1 - rows) * (1 - of_cells)
@@ -181,8 +197,12 @@ def borrowed(own: Estimate, rows: np.ndarray, mu: np.ndarray, common: Common) ->
     return {
         **(before or {}),
         "share": float(np.average(rows, weights=weight)),
-        "from": "the other groups" if before is None else "the other cells and groups",
+        "from": f"the other {others}" if before is None else f"the other cells and {others}",
         "rows": rows.tolist(),
-        "groups": common.groups,
+        others: common.groups,
         "spread": common.spread.tolist(),
+        "own": {
+            "transition_matrix": own.transition_matrix.tolist(),
+            "standard_error": own.standard_error.tolist(),
+        },
     }
