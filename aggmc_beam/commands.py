@@ -38,7 +38,7 @@ from aggmc_beam.sums.run_file import describe, load_run, save_run
 from aggmc_beam.text import escape_controls, say
 
 #: With more groups than this a run prints a line for each.
-MANY = 3
+MOST_SHOWN = 3
 
 
 def run(options: argparse.Namespace) -> None:
@@ -137,9 +137,9 @@ def _print_result(
         say(f"{ledger['filled_with_zero']:,} states without a row were taken as zero (input.absent).")
     if ledger["conflicting"]:
         say(f"{ledger['conflicting']:,} duplicates have other counts than the record that was kept.")
-    for realization, why in itertools.islice(ledger.get("without_flows", {}).items(), MANY):
+    for realization, why in itertools.islice(ledger.get("without_flows", {}).items(), MOST_SHOWN):
         say(f"No flows of {escape_controls(realization)}: {why}")
-    if len(results) > MANY and not whole:
+    if len(results) > MOST_SHOWN and not whole:
         say(f"\n{Groups(results)}")
         say(f"{output.ESTIMATES} has the whole matrices; --whole prints them")
     else:
