@@ -269,7 +269,7 @@ class CellFit:
         if self.profile is None or self.fit.settings.open_population:
             return None
         resolved = self.fit.resolved
-        sums = step_sums(self.parts, self.profiles, resolved.noise, resolved.scale)
+        sums = step_sums(self.parts, self.profiles, resolved.noise, resolved.scale, self.profile)
         return None if sums is None else sums.restricted(self.seen.anywhere)
 
     def sources(self, point: Point) -> Sources | None:
