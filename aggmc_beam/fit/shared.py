@@ -89,7 +89,8 @@ class SharedCells:
     ) -> bool:
         """Whether cells by themselves predict what is left out better; asked only where they differ much, and where
         individuals move alone: else what predicts well may be what moves many at once."""
-        if found.numbers["own"] < WHOLLY or not found.alone or self.fit.rules is not None:
+        known = self.fit.rules is not None or self.fit.state_map is not None
+        if found.numbers["own"] < WHOLLY or not found.alone or known:
             return False
         square, gain, error = np.ix_(keep, keep), 0.0, 0.0
         for place, (cell, told) in enumerate(zip(self.cells, sums, strict=True)):
