@@ -76,7 +76,7 @@ def estimate(
         per realization [K], the name of a column, or "estimate".
     estimator: "auto" chooses for the data, and says why in `diagnostics["choice"]`; or "mom", "cls",
         "corrected-cls", "limle", "naive", "simplex", "fast", "gmm".
-    chain: "stationary", "per-step", `Window(size, every)`, `Cycle(period)` or `Parametric(...)`;
+    chain: "stationary", "per-step", `Window(size, every)`, `Cycle(period)`, `Cycle.day_types()` or `Parametric(...)`;
         a chain that changes with time gives `Estimates`, one per cell.
     lags: 1 or 2, how far apart the pairs may be that estimators use.
     level: of the intervals. replicates: number of jackknife groups, by default as many
