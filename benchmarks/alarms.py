@@ -63,13 +63,16 @@ def alarms(run: Case) -> list[str]:
     """The names of all that was raised."""
     found = am.estimate(run.y, noise=run.noise, population=run.population)
     notes, rows = found.diagnostics, found.diagnostics["rows"]
+    tests = notes["interval"]["tests"]
     aloud = [check["name"] for check in notes["checks"] if not check["passed"]]
     if "period" in notes:
         aloud.append("a period in the means")
     if any(row.get("contradicted") for row in rows):
         aloud.append("rows contradict themselves")
+    if any("it may change with time" in warning for warning in found.warnings):
+        aloud.append("means contradict what is about them")
     aloud += [_score(run, found, warning) for warning in found.warnings if "on data left out" in warning]
-    quiet = [f"contradiction, {name}" for name, size in notes["interval"]["tests"].items() if size > 1]
+    quiet = [f"contradiction, {name}" for name, size in tests.items() if size > 1]
     if notes["ground"]["name"] != "independent":
         quiet.append(f"ground: {notes['ground']['name']}")
     told = [name for name in aloud if name != RIGHTLY]

@@ -345,7 +345,9 @@ class CellFit:
                     # The means contradict the movement about them, so the matrix changes from step to step. What
                     # the mean matrix is, the movement about them still tells.
                     alone = replace(sources, whole=sources.within, within=None, means=None)
+                    means = {"means": found.tests["means"]}
                     found = uncertainty(P, own, alone, point.choice.units, held)
+                    found = replace(found, tests={**found.tests, **means})
         except np.linalg.LinAlgError:  # of numbers that no longer tell their differences
             return Uncertainty(Parts.of_sampling(seen.embed(self.jackknifed("mom"))))
         parts = Parts(*(seen.embed(part) for part in vars(found.parts).values()))
