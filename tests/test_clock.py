@@ -155,7 +155,7 @@ def test_sums_remember_the_time_zone(tmp_path):
     assert again.spec.clock == state.spec.clock
     assert again.spec.clock.zone == BERLIN
     other = run(read_config({**plain, "input": {"files": str(path), "step": "1h"}})).state
-    with pytest.raises(InputError, match="the time step differ"):
+    with pytest.raises(InputError, match="time steps differ"):
         again.spec.check_joins(other.spec, "these")
 
 

@@ -301,9 +301,9 @@ def test_sums_of_other_states_or_chains_are_not_joined():
     a = AggregationState(SumSpec(("a", "b"), as_chain("stationary")))
     for spec, what in (
         (SumSpec(("a", "c"), as_chain("stationary")), "states differ"),
-        (SumSpec(("a", "b"), am.Cycle(3)), "the chain differ"),
+        (SumSpec(("a", "b"), am.Cycle(3)), "chains differ"),
         (SumSpec(("a", "b"), as_chain("stationary"), group_by=("region",)), "columns of groups differ"),
-        (SumSpec(("a", "b"), as_chain("stationary"), populations="totals"), "populations are known differ"),
+        (SumSpec(("a", "b"), as_chain("stationary"), populations="totals"), "rules of populations differ"),
     ):
         with pytest.raises(am.InputError, match=what):
             a + AggregationState(spec)

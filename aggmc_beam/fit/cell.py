@@ -19,6 +19,7 @@ from aggmc_beam.estimators.auto import (
     stationary_choice,
 )
 from aggmc_beam.estimators.conditional import FEW_GROUPS, PairSums, Step
+from aggmc_beam.estimators.constraints import Rules
 from aggmc_beam.estimators.curvature import CURVATURE_STATES, gmm_error
 from aggmc_beam.estimators.dispersion import (
     Dispersion,
@@ -42,10 +43,13 @@ from aggmc_beam.estimators.inference import jackknife, leave_each_out, leave_one
 from aggmc_beam.estimators.latent import Latent
 from aggmc_beam.estimators.periods import Period, find_period
 from aggmc_beam.estimators.registry import SMOOTH, apply
+from aggmc_beam.estimators.simplex import project_rows
 from aggmc_beam.estimators.stationarity import Trend, drift_alarm
 from aggmc_beam.estimators.stepwise import StepSums, one_step, step_sums
 from aggmc_beam.fit.intervals import Parts, Sources, Uncertainty, disagreeing, uncertainty
 from aggmc_beam.fit.scores import held_out, predicts_as_well, scores_of
+from aggmc_beam.fit.structured import structured
+from aggmc_beam.simulation import stationary_distribution
 from aggmc_beam.sums.moments import Moments, add_moments
 from aggmc_beam.sums.profile import LEFT1, Profile, add_profiles
 
@@ -161,7 +165,8 @@ class CellFit:
         name, x = self.fit.settings.estimator, self.x.restricted(self.seen.anywhere)
         view = self._view(list(self.parts.values()), x)
         if name == "auto" and not self.fit.chain.centred:
-            return self._auto(view)
+            states = self.fit.state_map
+            return self.automatic(view, self.rules) if states is None else structured(self, view, states)
         if name == "auto":
             return self._cell(view)
         if name == "gmm":
@@ -198,16 +203,17 @@ class CellFit:
             choice = Choice(P, "fast", "cell", "each cell has margins of its own", ground_of(view.dispersion))
         return Point(self.seen.embed(choice.P), "conditional mean", choice, ground=choice.ground)
 
-    def _auto(self, view: View) -> Point:
+    def automatic(self, view: View, rules: Rules | None) -> Point:
+        """By `auto`, under these rules."""
         x, sums = view.x, self._step_sums()
         alarm, flat, trend = None, None, None
         if self.profile is not None:
-            alarm = drift_alarm(x, fast(x, self.rules), self.profile, sums)
+            alarm = drift_alarm(x, fast(x, rules), self.profile, sums)
             few = sums is None or sums.pairs < FEW_REALIZATIONS * sums.steps
             period = self.period if few else None
             if few and (period is not None or (alarm is not None and alarm.raised)):
                 flat, trend = self._flat(None if period is None else period.steps)
-        choice = auto_choice(view, flat, sums, alarm, self.rules)
+        choice = auto_choice(view, flat, sums, alarm, rules)
         of = {"steps": "step means", "stationary": "one mean"}.get(choice.form)
         of = f"{choice.estimator} about {of or (trend.words if trend is not None else 'a trend')}"
         diagnostics: dict[str, Any] = {}
@@ -506,6 +512,15 @@ def ground_of(found: Dispersion | None) -> Ground:
 def second_eigenvalue(P: np.ndarray) -> float:
     """The size of P's second eigenvalue: what a step leaves of the memory that lasts longest."""
     return float(np.sort(np.abs(np.linalg.eigvals(P)))[-2]) if len(P) > 1 else 0.0
+
+
+def settled(P: np.ndarray) -> np.ndarray:
+    """The stationary distribution of the nearest stochastic matrix; 0 for states never seen."""
+    known = ~np.isnan(P).any(1)
+    pi = np.zeros(len(P))
+    if known.any():
+        pi[known] = stationary_distribution(project_rows(P[np.ix_(known, known)]))
+    return pi
 
 
 def _itself(profile: Profile) -> Profile:
