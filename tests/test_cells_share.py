@@ -200,3 +200,13 @@ def test_days_that_are_no_days_are_refused_by_name():
         am.Cycle.day_types(24, rest=[])
     with pytest.raises(am.InputError, match="numbers from 0 on"):
         am.Cycle(24, kinds=(0, 2))
+
+
+@pytest.mark.parametrize("realizations", [10, 12])
+def test_steps_of_few_realizations_share_all_their_pairs(realizations):
+    """Each replicate of a step holds but one pair then."""
+    P = np.array([[0.8, 0.15, 0.05], [0.2, 0.7, 0.1], [0.0, 0.3, 0.7]])
+    y, _ = am.simulate(P, population=500, steps=30, realizations=realizations, seed=1)
+    found = am.estimate(y, chain="per-step")
+    assert len(found) == 29
+    assert np.sqrt(np.mean((found.transition_matrix - P) ** 2)) < 0.06

@@ -423,6 +423,12 @@ class Fit:
                 f'on data left out, "{words}" predicts the next step {how} this estimate, with an error '
                 f"of {scores[better]:.4g} against {scores['estimate']:.4g}"
             )
+        steps = notes.get("choice", {}).get("form") == "steps"
+        if steps and notes["interval"]["tests"].get("means", 0.0) > 1:
+            yield (
+                "the mean shares move otherwise than a matrix that explains the movement about them would let them: "
+                'it may change with time, and chain="per-step" or a Window gives one for each'
+            )
         yield from notes.get("structure", {}).get("sentences", ())
         period = notes.get("period")
         if period is not None:
