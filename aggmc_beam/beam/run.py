@@ -28,8 +28,8 @@ from aggmc_beam.beam.lost import fail_when_lost
 from aggmc_beam.beam.parsing import ParseRecords
 from aggmc_beam.beam.pieces import SumFiles
 from aggmc_beam.beam.plan import open_plan, plan_of
-from aggmc_beam.beam.sinks import WriteEstimates, WriteRejected, each, need_client, parquet_frame
-from aggmc_beam.beam.transforms import EstimateBuckets, SumElements, check_counts, total_counts
+from aggmc_beam.beam.sinks import WriteEstimates, WriteRejected, need_client, parquet_frame
+from aggmc_beam.beam.transforms import EstimateBuckets, SumElements, check_counts, estimates_of, total_counts
 from aggmc_beam.beam.unbounded import Refresh
 from aggmc_beam.beam.watch import WatchFiles
 from aggmc_beam.config import Config, Input
@@ -190,7 +190,7 @@ def _build_output(
     estimated = found.states | "Estimate" >> beam.ParDo(EstimateBuckets(plan), noticed, reasons).with_outputs(
         SKIPPED, main="estimates"
     )
-    listed = estimated.estimates | "Each" >> beam.FlatMap(each).with_output_types(Estimate)
+    listed = estimated.estimates | "Each" >> beam.FlatMapTuple(estimates_of).with_output_types(Estimate)
     _ = listed | "Sinks" >> WriteEstimates(config.output, streaming=False, files=False)
     _ = (
         pipeline
