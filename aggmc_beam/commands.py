@@ -87,7 +87,11 @@ def _run_beam(config: Config, given: dict[str, Any], options: argparse.Namespace
     estimates, ledger = beam_run.read_back(config)
     if not options.quiet:
         _print_result(config, estimates, by_group(estimates), ledger, options.whole)
-    names = sorted(path.name for path in Path(config.output.directory).iterdir() if path.is_file())
+    names = sorted(
+        path.name
+        for path in Path(config.output.directory).iterdir()
+        if path.is_file() and path.name[0] != "."
+    )
     _done(ledger, [Path(config.output.directory) / name for name in names])
 
 
