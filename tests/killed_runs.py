@@ -1,7 +1,7 @@
 """Kill runs at many moments and look at what they leave. A script, so that it can fork before any thread is.
 
 Each attempt starts from the output of day one, runs day two in a child that goes on from it, and kills the
-child: after a random time, or just before or after one of the calls to the system by which output is put in its place.
+child: after a random time, or just before or after one of the calls to the system by which output is put in place.
 Then days two and three are run at once, both going on from the same moments; one of them may be killed.
 """
 

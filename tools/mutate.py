@@ -1,7 +1,7 @@
 """Change the code in small ways and see whether the tests notice: `python -m tools.mutate [--number N] [MODULE ...]`.
 
 A mutant is one change of one line: another comparison, operator or number, a condition turned round, a statement
-left out. It is killed if a test of its module fails; those that come to its lines are run first. Survivors are
+left out. It is killed if a test of its module fails; those that come to its lines are run. Survivors are
 printed with what was changed: each asks for a test, or for a reason why nobody could notice. Reasons that were found
 are in `EQUAL`, and such mutants are not drawn.
 """
@@ -169,14 +169,21 @@ class Touched:
 
 
 class InOrder:
-    """A plugin of pytest by which tests that come to the lines of a mutant are run first, and quick ones before
-    slow ones."""
+    """A plugin of pytest by which only tests that come to the lines of a mutant are run, the quick ones first, and
+    those that start processes, which cannot be looked into. Lines of which no test is known to come to them, as they
+    are run when a module is imported, are for all tests."""
 
     def __init__(self, mutant: Mutant, known: dict[str, tuple[float, set[int]]]) -> None:
         self.rank = {test: (lines.isdisjoint(mutant.lines), s) for test, (s, lines) in known.items()}
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
         items.sort(key=lambda item: self.rank.get(item.nodeid, (True, 0.0)))
+        if items and not self.rank.get(items[0].nodeid, (True, 0.0))[0]:
+            items[:] = [
+                item
+                for item in items
+                if not self.rank.get(item.nodeid, (False, 0.0))[0] or hasattr(item.module, "subprocess")
+            ]
 
 
 class Bench:
@@ -278,7 +285,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as directory:
         bench = Bench(Path(directory))
         for module in given.module:
-            found, tests = list(mutants(module)), CORE[module]
+            found, tests = list(mutants(module)), [module, *CORE[module]]
             drawn = random.Random(given.seed).sample(found, min(given.number or len(found), len(found)))
             began = time.monotonic()
             known = bench.touched(module, tests)
