@@ -220,7 +220,7 @@ def as_chain(chain: Chain | str) -> Chain:
         return Stationary()
     if chain == "per-step":
         return EachStep()
-    if isinstance(chain, str):
+    if isinstance(chain, str) or not hasattr(chain, "cells"):
         raise InputError(
             f"chain {chain!r} is not known; use 'stationary', 'per-step', Window(size, every), "
             "Cycle(period) or Parametric(covariates)"

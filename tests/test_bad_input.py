@@ -59,7 +59,7 @@ REJECTED = {
     "a missing realization": (",99,3,5\n", "realization is missing"),
     "a broken time": ("1,9x,3,5\n", "time is '9x', not a whole number"),
     "half a step": ("1,9.5,3,5\n", "time is '9.5', not a whole number"),
-    "a time stamp": ("1,2026-01-01,3,5\n", "for time stamps give step as a duration"),
+    "a time stamp": ("1,2026-01-01,3,5\n", "for dates give step as day, week"),
     "too many fields": ("1,99,3,5,7\n", "it has more fields than the header"),
     "a decimal comma": ("1,99,3,5,5\n", "it has more fields than the header"),
     "a decimal mark": ('1,99,"1,5",5\n', "the count of 'home' is '1,5', not a number"),

@@ -124,4 +124,23 @@ def test_steps_and_windows_share_too(chain):
     y = walk(P, 60, 24, 200, 3)
     found = am.estimate(y, population=200, chain=chain)
     assert np.abs(found.transition_matrix - P[0]).max() < 0.05
-    assert found[0].diagnostics["borrowed"]["share"] > 0.5
+    assert found[0].diagnostics["borrowed"]["share"] > 0.2
+
+
+def test_windows_on_both_sides_of_a_change_share_little_and_the_one_across_it_is_no_sure_answer():
+    P, Q = [[0.9, 0.1], [0.3, 0.7]], [[0.6, 0.4], [0.3, 0.7]]
+    y, _ = am.simulate([P] * 200 + [Q] * 199, realizations=5, seed=1)
+    found = am.estimate(y, chain=am.Window(50, every=25))
+    lower, upper = found.cell(175).interval()
+    mean = (np.array(P) + Q) / 2
+    assert ((lower <= mean) & (mean <= upper)).all()
+    assert found.cell(50).diagnostics["borrowed"]["rows"][0] < 0.1
+    assert np.abs(found.cell(50).transition_matrix - P).max() < 0.05
+
+
+def test_tests_of_differences_are_those_of_windows_that_do_not_share():
+    y, _ = am.simulate(0.7 * np.eye(3) + 0.1, population=200, steps=200, realizations=3, seed=0)
+    shared, own = (am.estimate(y, chain=am.Window(25), pooling=pooling) for pooling in ("cells", "none"))
+    assert shared[0].diagnostics["borrowed"]["share"] > 0.3
+    assert am.change(shared).p_value == am.change(own).p_value
+    assert am.compare(shared[0], shared[1]).p_value == am.compare(own[0], own[1]).p_value

@@ -234,9 +234,7 @@ def _by_steps(view: View, sums: StepSums, alarm: DriftAlarm | None, rules: Rules
         return Choice(fit.P, "drift", "steps", why, ground, note, units)
     other = stationary_choice(view, rules)
     note |= other.numbers
-    if {ground.name, other.ground.name} != {INDEPENDENT}:  # covariances are not those of a stationary form
-        return Choice(fit.P, "drift", "steps", why, ground, note, units)
-    # Moving shares add to lag 0.
+    # Moving shares add to lag 0, and so do realizations of different composition.
     if x.V is not None and other.lag0 != "known":
         return Choice(fit.P, "drift", "steps", why, ground, note, units)
     weight = stationary_weight(fit, other, x, rules)

@@ -218,7 +218,7 @@ class _Search:
         self.P = 0.9 * self.eye + 0.1 * blocks.nu
         self.space = Space.of(blocks.mu, rules) if rules.reversible else None
         self.free = rules.free if self.space is None else np.ones(self.space.basis.shape[1], bool)
-        self.leaving, self.width = 0.1, 0.1
+        self.leaving, self.width, self.withheld = 0.1, 0.1, 0.0
 
     def run(self) -> DriftFit:
         blocks = self.blocks
@@ -238,9 +238,9 @@ class _Search:
             total = info[0] + weight * info[1]
             rate = info[0] * self._step(0, self.eye, info)
             rate = (rate + weight * info[1] * self._step(1, self.eye, info)) / total
-            if rate > 0:
-                rate *= max(0.0, 1 - threshold / (total * rate**2))
-            self.leaving = min(max(rate, 1 / (blocks.n * blocks.B)), 1.0)  # someone may have moved
+            shrunk = rate * max(0.0, 1 - threshold / (total * rate**2)) if rate > 0 else rate
+            self.leaving = min(max(shrunk, 1 / (blocks.n * blocks.B)), 1.0)  # someone may have moved
+            self.withheld = max(rate - self.leaving, 0.0)
             self.width = float(np.sqrt(self.leaving**2 + min(1 / total, 1.0)))
             self.P = self._solve(weight)
         return DriftFit(self.P, self._error(weight), self.leaving, float(conflict), weight)
@@ -251,7 +251,9 @@ class _Search:
         share = (1.0, means_weight, 1.0)
         columns = sum(w * n.matrix / n.noise[:, None, None] for w, n in zip(share, self.normal, strict=True))
         inverse = np.linalg.inv(columns + np.einsum("ij,ik->jik", precision, self.eye))
-        return np.asarray(np.sqrt(np.maximum(np.einsum("jii->ij", inverse), 0.0)))
+        # A rate that is hardly told is drawn to none: what that takes from P is a bias.
+        bias = np.einsum("jik,kj->ij", inverse, precision * self.withheld * self.toward)
+        return np.asarray(np.sqrt(np.maximum(np.einsum("jii->ij", inverse), 0.0) + bias**2))
 
     def _step(self, block: int, P: np.ndarray, info: list[float]) -> float:
         """How far a block would go from P towards naive."""

@@ -19,6 +19,7 @@ from aggmc_beam.estimators.auto import (
     stationary_choice,
 )
 from aggmc_beam.estimators.conditional import FEW_GROUPS, PairSums, Step
+from aggmc_beam.estimators.constraints import Rules
 from aggmc_beam.estimators.curvature import CURVATURE_STATES, gmm_error
 from aggmc_beam.estimators.dispersion import (
     Dispersion,
@@ -42,10 +43,13 @@ from aggmc_beam.estimators.inference import jackknife, leave_each_out, leave_one
 from aggmc_beam.estimators.latent import Latent
 from aggmc_beam.estimators.periods import Period, find_period
 from aggmc_beam.estimators.registry import SMOOTH, apply
+from aggmc_beam.estimators.simplex import project_rows
 from aggmc_beam.estimators.stationarity import Trend, drift_alarm
 from aggmc_beam.estimators.stepwise import StepSums, one_step, step_sums
 from aggmc_beam.fit.intervals import Parts, Sources, Uncertainty, disagreeing, uncertainty
 from aggmc_beam.fit.scores import held_out, predicts_as_well, scores_of
+from aggmc_beam.fit.structured import structured
+from aggmc_beam.simulation import stationary_distribution
 from aggmc_beam.sums.moments import Moments, add_moments
 from aggmc_beam.sums.profile import LEFT1, Profile, add_profiles
 
@@ -59,8 +63,10 @@ DEGREES = (3, 5, 8)
 SETTLING = (4, 8, 16, 32, 64, 128)
 #: Groups from which some are left out for scores.
 FOLDS = 5
-#: Parts of which each is left out of an estimate that is made anew.
-REFITS = 3
+#: Parts of which each is left out of an estimate that is made anew: of fewer, it would be made of too few data.
+REFITS = 5
+#: Weight of the means in an estimate about steps below which it stands on the movement about them alone.
+UNUSED = 0.1
 #: Dispersion of a few series from which they must predict better than identity to tell anything.
 SHOCKED = 3.0
 #: Up to this many states the conditional mean is looked at, whose cost is that of S^4.
@@ -148,15 +154,16 @@ class CellFit:
 
     @cached_property
     def latents(self) -> list[Latent]:
-        """The replicates, each by itself."""
-        return [self.fit.latent(m) for m in self.parts.values() if m.pairs > int(self.fit.chain.centred)]
+        """The replicates, each by itself; a cell of few realizations has but one pair in each."""
+        return [self.fit.latent(m, centred=False) for m in self.parts.values() if m.pairs > 0]
 
     def point(self) -> Point:
         """The estimate by the estimator of the settings."""
         name, x = self.fit.settings.estimator, self.x.restricted(self.seen.anywhere)
         view = self._view(list(self.parts.values()), x)
         if name == "auto" and not self.fit.chain.centred:
-            return self._auto(view)
+            states = self.fit.state_map
+            return self.automatic(view, self.rules) if states is None else structured(self, view, states)
         if name == "auto":
             return self._cell(view)
         if name == "gmm":
@@ -193,16 +200,17 @@ class CellFit:
             choice = Choice(P, "fast", "cell", "each cell has margins of its own", ground_of(view.dispersion))
         return Point(self.seen.embed(choice.P), "conditional mean", choice, ground=choice.ground)
 
-    def _auto(self, view: View) -> Point:
+    def automatic(self, view: View, rules: Rules | None) -> Point:
+        """By `auto`, under these rules."""
         x, sums = view.x, self._step_sums()
         alarm, flat, trend = None, None, None
         if self.profile is not None:
-            alarm = drift_alarm(x, fast(x, self.rules), self.profile, sums)
+            alarm = drift_alarm(x, fast(x, rules), self.profile, sums)
             few = sums is None or sums.pairs < FEW_REALIZATIONS * sums.steps
             period = self.period if few else None
             if few and (period is not None or (alarm is not None and alarm.raised)):
                 flat, trend = self._flat(None if period is None else period.steps)
-        choice = auto_choice(view, flat, sums, alarm, self.rules)
+        choice = auto_choice(view, flat, sums, alarm, rules)
         of = {"steps": "step means", "stationary": "one mean"}.get(choice.form)
         of = f"{choice.estimator} about {of or (trend.words if trend is not None else 'a trend')}"
         diagnostics: dict[str, Any] = {}
@@ -293,6 +301,13 @@ class CellFit:
             return False
         return point.ground is not None and point.ground.name == INDEPENDENT
 
+    @staticmethod
+    def _hardly_uses_means(point: Point) -> bool:
+        """Whether an estimate stands on the movement of independent individuals about the means of steps alone."""
+        if point.choice is None or point.ground is None or point.ground.name != INDEPENDENT:
+            return False
+        return float(point.choice.numbers.get("means_weight", 1.0)) < UNUSED
+
     def _starts(self) -> np.ndarray | None:
         """[G, S]: mean shares at the first step of each group, if groups are made of whole realizations."""
         if not self.profiles or not all(m.counts.realizations > 0 for m in self.parts.values()):
@@ -328,6 +343,11 @@ class CellFit:
                 found = disagreeing(P, own, sources, held)
             else:
                 found = uncertainty(P, own, sources, point.choice.units, held)
+                if found.contradiction > 1 and sources.within is not None and self._hardly_uses_means(point):
+                    # The means contradict the movement about them, so the matrix changes from step to step. What
+                    # the mean matrix is, the movement about them still tells.
+                    alone = replace(sources, whole=sources.within, within=None, means=None)
+                    found = uncertainty(P, own, alone, point.choice.units, held)
         except np.linalg.LinAlgError:  # of numbers that no longer tell their differences
             return Uncertainty(Parts.of_sampling(seen.embed(self.jackknifed("mom"))))
         parts = Parts(*(seen.embed(part) for part in vars(found.parts).values()))
@@ -479,6 +499,15 @@ def ground_of(found: Dispersion | None) -> Ground:
     if found.significant:
         return varying(found.factor)
     return independent(found.factor, found.error if np.isfinite(found.error) else None)
+
+
+def settled(P: np.ndarray) -> np.ndarray:
+    """The stationary distribution of the nearest stochastic matrix; 0 for states never seen."""
+    known = ~np.isnan(P).any(1)
+    pi = np.zeros(len(P))
+    if known.any():
+        pi[known] = stationary_distribution(project_rows(P[np.ix_(known, known)]))
+    return pi
 
 
 def _itself(profile: Profile) -> Profile:

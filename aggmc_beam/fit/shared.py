@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aggmc_beam.chain import Chain, Cycle, EachStep, Parametric, Stationary, Window
+from aggmc_beam.chain import Chain, Cycle, EachStep, Stationary
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimators.conditional import PairSums, Step
 from aggmc_beam.estimators.dispersion import dispersion
@@ -33,25 +33,22 @@ Exceptions = dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]]
 WHOLLY = 0.02
 #: Standard errors by which they must predict better.
 SURELY = 1.0
-#: A row of which less than this is seen in its own cell is told to be borrowed.
-BORROWED = 0.5
+
+
+def borrows(fit: Fit) -> bool:
+    """Whether cells are to borrow; rules beyond single cells would not be kept."""
+    rows_only = fit.rules is None or fit.rules.rows_only
+    return fit.settings.pooling != "none" and fit.settings.estimator == "auto" and rows_only
 
 
 def can_share(fit: Fit) -> bool:
-    """Whether cells can share: the conditional mean needs the covariance of the noise and a closed population, and
-    rules beyond single cells would not be kept."""
-    settings, noise = fit.settings, fit.resolved.noise
-    known = noise.covariance(np.ones(fit.S)) is not None
-    rows_only = fit.rules is None or fit.rules.rows_only
-    closed = known and not settings.open_population
-    return (
-        settings.pooling != "none"
-        and settings.estimator == "auto"
-        and closed
-        and rows_only
-        and fit.S <= STEP_STATES
-        and not isinstance(fit.chain, Parametric)
-    )
+    """Whether cells can be estimated together: the conditional mean needs the covariance of the noise and a closed
+    population. Within a window means may move in other ways than by its matrix: windows are estimated by themselves
+    first, see `drawing.draw_windows`."""
+    known = fit.resolved.noise.covariance(np.ones(fit.S)) is not None
+    closed = known and not fit.settings.open_population
+    together = isinstance(fit.chain, Cycle | EachStep)
+    return borrows(fit) and closed and fit.S <= STEP_STATES and together
 
 
 class SharedCells:
@@ -62,7 +59,6 @@ class SharedCells:
         self.whole = replace_chain(fit)
         self.pooled = self.whole.cell(fit.sums.cells, None)
         self.names, self.cells = list[int](), list[CellFit]()
-        self.members = dict(groups)
         self.skipped: dict[int, str] = {}
         for name, members in groups:
             try:
@@ -136,9 +132,8 @@ class SharedCells:
 
     def _changes(self, name: int, cell: CellFit, P: np.ndarray, keep: np.ndarray) -> Changes | None:
         """Of the counts from the cell to the one that follows."""
-        follower, sums = next_cell(self.chain, name), self.fit.sums
-        members = self.members[name] if follower is None else [follower]
-        return changes(cell, sums.by_replicate(members), self._exceptions(members), P, keep)
+        members = [next_cell(self.chain, name)]
+        return changes(cell, self.fit.sums.by_replicate(members), self._exceptions(members), P, keep)
 
     def _exceptions(self, members: list[int]) -> Exceptions | None:
         """Records of these cells that are no right ends of pairs, and right ends that are no records of the same
@@ -184,13 +179,6 @@ class SharedCells:
             },
         }
         diagnostics["scores"] = cell.scores(P, uncertainty, freedom)
-        if isinstance(self.chain, Window):
-            # Whether P changed is asked of estimates that know nothing of each other: see `am.change`.
-            own = fit.cell(self.members[name], name)
-            diagnostics["alone"] = {
-                "transition_matrix": own.transition_matrix,
-                "standard_error": own.standard_error,
-            }
         return fit.assemble(cell, P, uncertainty, cell.share_error(), point, name, diagnostics)
 
     @property
@@ -217,14 +205,9 @@ def replace_chain(fit: Fit) -> Fit:
     return type(fit)(fit.sums, replace(fit.settings, chain=Stationary()))
 
 
-def next_cell(chain: Chain, cell: int) -> int | None:
-    """The cell that holds the right ends of a cell's pairs; None if that is itself."""
-    if isinstance(chain, Cycle):
-        return (cell + 1) % chain.period
-    if isinstance(chain, EachStep):
-        return cell + 1
-    assert isinstance(chain, Window)
-    return None
+def next_cell(chain: Chain, cell: int) -> int:
+    """The cell that holds the right ends of a cell's pairs."""
+    return (cell + 1) % chain.period if isinstance(chain, Cycle) else cell + 1
 
 
 def changes(

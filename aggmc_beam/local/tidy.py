@@ -115,7 +115,7 @@ class Tidier:
             names.append(pl.Series([int(SERIES)], dtype=pl.Int64).new_from_index(0, frame.height))
         columns = [*names, steps(time_column(frame, schema), schema.clock, source)]
         if schema.population is not None:
-            size = _numbers(frame[schema.population], schema.numerals)
+            size = numbers_of(frame[schema.population], schema.numerals)
             columns.append(size.set(~size.is_between(0, MAX_COUNT, "none"), None))
         for column in columns:
             if column.null_count():
@@ -124,7 +124,7 @@ class Tidier:
         state = None
         if schema.state is not None:
             state = self._states(frame[schema.state], batch.is_json)
-            values = _numbers(frame[str(schema.counts)], schema.numerals)
+            values = numbers_of(frame[str(schema.counts)], schema.numerals)
             value = values.cast(pl.Float64).fill_null(np.nan).to_numpy()
             there = np.abs(value) < MAX_COUNT
             if schema.gaps:
@@ -356,7 +356,7 @@ def _canonical(text: pl.Series, is_json: bool) -> pl.Series:
 # Numbers
 
 
-def _numbers(column: pl.Series, numerals: Numerals = Numerals()) -> pl.Series:  # noqa: B008 - frozen
+def numbers_of(column: pl.Series, numerals: Numerals = Numerals()) -> pl.Series:  # noqa: B008 - frozen
     """As integers or floats; null, NaN or infinite where a value is no number."""
     dtype = column.dtype
     if is_whole(dtype):
@@ -403,7 +403,7 @@ def _matrix(
     given: Sequence[pl.Series], numerals: Numerals, gaps: bool
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Columns side by side, as integers where all are whole, and which rows are good (None: all)."""
-    columns = [_numbers(c, numerals) for c in given]
+    columns = [numbers_of(c, numerals) for c in given]
     gone = np.column_stack([missing(c, numerals) for c in given]) if gaps else None
     if gone is not None and gone.any():
         floats = [c.cast(pl.Float64).fill_null(np.nan).to_numpy() for c in columns]
@@ -482,7 +482,7 @@ def lists(
     fits = (column.list.len() == S).fill_null(False)
     all_fit = bool(fits.all())
     given = (column if all_fit else column.filter(fits)).list.explode()
-    numbers = _numbers(given, numerals)
+    numbers = numbers_of(given, numerals)
     gone = missing(given, numerals).reshape(-1, S) if gaps else np.zeros(0, bool)
     if gone.any():
         found, good = _with_gaps(numbers.cast(pl.Float64).fill_null(np.nan).to_numpy().reshape(-1, S), gone)
@@ -553,7 +553,7 @@ def _units(dtype: Any, column: str, source: str) -> pl.Expr:
         return _whole_floats(c.cast(pl.Float64))
     raise InputError(
         f"column {column!r} of {source} holds {dtype}, not whole numbers; for time stamps set input.step to "
-        "a duration such as 1h"
+        "a duration such as 1h, or to day, week, month, quarter or year"
     )
 
 

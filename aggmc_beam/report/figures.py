@@ -148,7 +148,7 @@ def series(
         for k in range(5):
             j = ticks[k] if k < len(ticks) else 0
             word = short(places[j][1], 16) if k < len(ticks) else ""
-            align = "left" if at[j] < 0.02 else "right" if at[j] > 0.98 else "center"
+            align = "left" if at[j] < 0.02001 else "right" if at[j] > 0.97999 else "center"
             y = start - 22 / box.height * STEPS * step
             _text(ax, at[j], y, word or " ", 12, ha=align, color=SOFT, gid=f"role:x:{k}")
         band = _band(at, lower, upper) if banded else _bars(at, lower, upper, 2 / box.width)

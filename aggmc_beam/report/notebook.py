@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,10 +35,9 @@ def estimate_html(e: Estimate) -> str:
 
 def estimates_html(found: Estimates) -> str:
     """The pooled matrix if there is one, and a line for each cell."""
-    pooled = "" if found.pooled is None else Markup(estimate_html(found.pooled))
+    pooled = "" if found.pooled is None else Markup(estimate_html(replace(found.pooled, warnings=())))
     head = tag("p", tag("b", f"{len(found)} transition matrices"), ", one for each cell")
-    warned = "" if found.pooled is not None else _warnings(found.warnings)
-    return _block(head, warned, pooled, _summary(found.columns("summary")))
+    return _block(head, _warnings(found.warnings_by_kind()), pooled, _summary(found.columns("summary")))
 
 
 def groups_html(found: Groups) -> str:
@@ -58,6 +58,14 @@ def table_html(columns: dict[str, list[Any]]) -> Markup:
     head = tag("thead", tag("tr", *(tag("th", name) for name in columns)))
     return tag(
         "table", head, tag("tbody", *(tag("tr", *(tag("td", _cell(v)) for v in row)) for row in shown))
+    )
+
+
+def matrix_html(head: str, states: Sequence[str], values: np.ndarray) -> str:
+    """A matrix of any numbers as a table."""
+    columns: dict[str, list[Any]] = {"from \\ to": list(states)}
+    return _block(
+        tag("p", head), table_html({**columns, **{s: values[:, j].tolist() for j, s in enumerate(states)}})
     )
 
 

@@ -292,13 +292,15 @@ class AggregationState:
             )
 
     def _replicates(self, key: np.ndarray, time: np.ndarray, group: np.ndarray) -> np.ndarray:
-        number = self.numbers[key]
         if len(self.rules) == 1:
-            return self.rules[0].labels(number, time)
-        rules = np.array([(r.groups, r.per_key, r.span, r.start) for r in self.rules], np.int64)[group]
-        groups, per_key, span, start = rules.T
-        block = np.where(per_key == 1, 0, (time - start) * per_key // span)
-        return np.asarray((number * per_key + block) % groups)
+            return self.rules[0].labels(self.numbers[key], time)
+        rules = np.array([(r.groups, r.per_key, r.span, r.start) for r in self.rules], np.int64)
+        groups, per_key, span, start = rules[self.group_of].T  # of each realization
+        first = self.numbers * per_key
+        if not (per_key > 1).any():
+            return np.asarray((first % groups)[key])
+        block = np.where(per_key[key] == 1, 0, (time - start[key]) * per_key[key] // span[key])
+        return np.asarray((first[key] + block) % groups[key])
 
     def _count(self, groups: np.ndarray, what: str) -> None:
         for group, number in zip(*np.unique(groups, return_counts=True), strict=True):

@@ -207,13 +207,18 @@ class Tracks:
         weight: np.ndarray | None,
     ) -> None:
         starts, stops = line.places(self.key, self.start), line.places(self.key, self.stop)
-        old, new = _is_open(opened, starts, stops), np.flatnonzero(_is_open(place, starts, stops))
-        everywhere = np.concatenate([opened[old], place[new]])
-        order = np.argsort(everywhere, kind="stable")
-        weights = np.ones(len(new)) if weight is None else weight[new]
-        self.open_key, self.open_time = line.key(everywhere[order]), line.time(everywhere[order])
-        self.open_values = np.concatenate([self.open_values[old], values[new]])[order]
-        self.open_weight = np.concatenate([self.open_weight[old], weights])[order]
+        old, new = np.flatnonzero(_is_open(opened, starts, stops)), _is_open(place, starts, stops)
+        weights = np.ones(len(place)) if weight is None else weight
+        if not new.all():
+            place, values, weights = place[new], values[new], weights[new]
+        if len(old):
+            place = np.concatenate([opened[old], place])
+            order = np.argsort(place, kind="stable")
+            place = place[order]
+            values = np.concatenate([self.open_values[old], values])[order]
+            weights = np.concatenate([self.open_weight[old], weights])[order]
+        self.open_key, self.open_time = line.key(place), line.time(place)
+        self.open_values, self.open_weight = values, weights
 
     def merge(self, other: Tracks) -> Between:
         """Take over other tracks of the same keys; the open records between which pairs are to be formed.

@@ -238,6 +238,7 @@ def compare(a: Any, b: Any, *, level: float | None = None) -> Comparison | Compa
 
 
 def _compare(a: Estimate, b: Estimate, level: float | None) -> Comparison:
+    a, b = a.own, b.own
     if a.states != b.states:
         if set(a.states) != set(b.states):
             raise InputError(
