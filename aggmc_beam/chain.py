@@ -144,8 +144,8 @@ class Cycle:
     def day_types(
         cls, period: int = 24, rest: Sequence[str] = ("saturday", "sunday"), first: str = WEEK[0]
     ) -> Cycle:
-        """Working days and days of `rest`, each of `period` steps. `first` is the day of the week of step 0: a Thursday
-        where time stamps are counted from 1970, as they are unless an origin is given.
+        """Working days and days of `rest`, each of `period` steps. `first` is the day of the week of step 0: a
+        Thursday where time stamps are counted from 1970, as they are unless an origin is given.
 
         >>> Cycle.day_types(24, first="monday").kinds
         (0, 0, 0, 0, 0, 1, 1)

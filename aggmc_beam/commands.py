@@ -78,9 +78,15 @@ def _run_beam(config: Config, given: dict[str, Any], options: argparse.Namespace
     try:
         from aggmc_beam.beam import files as beam_files
         from aggmc_beam.beam import run as beam_run
+        from aggmc_beam.beam.plan import open_plan
     except ImportError as error:
         raise UsageError(f"the Beam engine needs {error.name}: pip install apache-beam") from error
     _draw(config)
+    if not config.input.endless and config.input.bigquery is None:
+        try:
+            open_plan(config)  # what is wrong with the config ends as it does on the local engine
+        except InputError as error:
+            raise UsageError(str(error)) from error
     beam_run.run(config, given, options.beam_options)
     if config.input.endless or not beam_files.is_local(config.output.directory):
         return

@@ -5,8 +5,8 @@
 lambda_i is the rate of leaving state i, f a decay with distance d, and a, b are such that as many enter a state as
 leave it: that is its attraction. Rates are told by the state's own counts, their spread over states being estimated
 with them. f is told by the residuals of the conditional mean, r = C1 - (C0 - V) P0, as is the prior's weight: cells
-of P deviate from P0 with variance tau v, v as for shares among the moves from a state. For most pairs of many states the
-sums tell next to nothing; then P0 remains. Where they tell much, they win.
+of P deviate from P0 with variance tau v, v as for shares among the moves from a state. For most pairs of many
+states the sums tell next to nothing; then P0 remains. Where they tell much, they win.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ RATES = np.geomspace(1e-5, 1.0, 400)
 SPREADS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 #: Prior variances: 1 / tau is as many moves as the prior counts for.
 VARIANCES = tuple(np.geomspace(1e-4, 0.3, 13).tolist())
-#: Times that residuals may vary more than individuals who move alone would let them, or less: their variance is rough.
+#: Times that residuals may vary more than individuals who move alone would let them, or less: their variance
+#: is rough.
 DOUBTS = (0.25, 0.35, 0.5, 0.7, 1.0, 2.0, 4.0, 8.0, 16.0)
 #: Exponents of a decay by powers.
 POWERS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
@@ -107,8 +108,8 @@ def balanced(f: np.ndarray, leaving: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Rates:
-    """Rates of leaving [S] with their standard errors, their centre and the spread of their logarithms. `by`: the lags of
-    each state's own counts, or an estimate."""
+    """Rates of leaving [S] with their standard errors, their centre and the spread of their logarithms. `by`:
+    the lags of each state's own counts, or an estimate."""
 
     value: np.ndarray
     error: np.ndarray
@@ -136,8 +137,8 @@ def weigh_rates(loglik: np.ndarray, by: str = "lags") -> Rates:
 
 
 def own_rates(x: Latent) -> Rates | None:
-    """By each state's own covariances at lags 0, 1 and 2, with those of their sampling errors (Bartlett's formula); None
-    if these are not those of individuals who leave at some rate."""
+    """By each state's own covariances at lags 0, 1 and 2, with those of their sampling errors (Bartlett's
+    formula); None if these are not those of individuals who leave at some rate."""
     from scipy import special
 
     if x.V is None:
@@ -178,9 +179,9 @@ def own_rates(x: Latent) -> Rates | None:
 def series_rates(
     shares: np.ndarray, individuals: float, V: np.ndarray, mu: np.ndarray, period: int | None = None
 ) -> Rates | None:
-    """As `own_rates`, of one series of shares [T, S] by the likelihood of its periodogram (Whittle's), which sees lags of
-    any length. It is taken of the changes, whose spectrum is flat: else slow movement leaks into high frequencies. What
-    comes back with a `period` is left out."""
+    """As `own_rates`, of one series of shares [T, S] by the likelihood of its periodogram (Whittle's), which
+    sees lags of any length. It is taken of the changes, whose spectrum is flat: else slow movement leaks into
+    high frequencies. What comes back with a `period` is left out."""
     changes = np.diff(shares, axis=0)
     used = np.arange(1, (len(changes) - 1) // 2 + 1)
     if period is not None:
