@@ -30,6 +30,7 @@ from aggmc_beam.local.staging import RUN, Staging
 from aggmc_beam.logs import LOGGER
 from aggmc_beam.noise import Noise, noise_from_dict
 from aggmc_beam.noise.description import _MODELS
+from aggmc_beam.printing import wrapped
 from aggmc_beam.progress import Progress, no_progress
 from aggmc_beam.result import Estimate, Estimates, Groups, read_estimates
 from aggmc_beam.sums import storage
@@ -37,7 +38,7 @@ from aggmc_beam.sums.run_file import describe, load_run, save_run
 from aggmc_beam.text import escape_controls, say
 
 #: With more groups than this a run prints a line for each.
-MANY = 3
+MOST_SHOWN = 3
 
 
 def run(options: argparse.Namespace) -> None:
@@ -92,7 +93,11 @@ def _run_beam(config: Config, given: dict[str, Any], options: argparse.Namespace
     estimates, ledger = beam_run.read_back(config)
     if not options.quiet:
         _print_result(config, estimates, by_group(estimates), ledger, options.whole)
-    names = sorted(path.name for path in Path(config.output.directory).iterdir() if path.is_file())
+    names = sorted(
+        path.name
+        for path in Path(config.output.directory).iterdir()
+        if path.is_file() and path.name[0] != "."
+    )
     _done(ledger, [Path(config.output.directory) / name for name in names])
 
 
@@ -142,9 +147,9 @@ def _print_result(
         say(f"{ledger['filled_with_zero']:,} states without a row were taken as zero (input.absent).")
     if ledger["conflicting"]:
         say(f"{ledger['conflicting']:,} duplicates have other counts than the record that was kept.")
-    for realization, why in itertools.islice(ledger.get("without_flows", {}).items(), MANY):
+    for realization, why in itertools.islice(ledger.get("without_flows", {}).items(), MOST_SHOWN):
         say(f"No flows of {escape_controls(realization)}: {why}")
-    if len(results) > MANY and not whole:
+    if len(results) > MOST_SHOWN and not whole:
         say(f"\n{Groups(results)}")
         say(f"{output.ESTIMATES} has the whole matrices; --whole prints them")
     else:
@@ -153,6 +158,8 @@ def _print_result(
             _print_found(found, whole)
     for name, why in ledger["skipped"].items():
         say(f"\nNo estimate for {name}: {why}")
+    if ledger.get("advice"):
+        say(f"\n{wrapped(ledger['advice'])}")
     if config.simulate is not None:
         say(f"\n{_error(config, estimates)}")
 

@@ -40,7 +40,8 @@ def estimate_text(e: Estimate, whole: bool = False) -> str:
     notes = []
     if np.isfinite(e.standard_error).any():
         notes.append(f"± is one standard error; interval() gives {100 * e.level:g}% bounds")
-        flags = [f"  note: {escape_controls(flag['why'])}" for flag in e.diagnostics.get("rows", [])]
+        found = [flag for flag in e.diagnostics.get("rows", []) if flag.get("flag") != "borrowed"]
+        flags = [f"  note: {escape_controls(flag['why'])}" for flag in found]
         notes += _first(flags, "  and {} more notes, see diagnostics['rows']")
     if e.diagnostics.get("borrowed") is not None:
         notes.append(borrowed_words(e.diagnostics["borrowed"]))

@@ -103,6 +103,18 @@ class Estimate(Tabular):
 
         return follows(self)
 
+    @property
+    def own(self) -> Estimate:
+        """Without what is borrowed from other groups or windows: that which tests of differences compare."""
+        note = self.diagnostics.get("borrowed", {}).get("apart")
+        if note is None:
+            return self
+        P, error = (
+            _array(note[name], *self.transition_matrix.shape)
+            for name in ("transition_matrix", "standard_error")
+        )
+        return replace(self, transition_matrix=P, standard_error=error)
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-able; NaN becomes None."""
         lower, upper = self.interval()
@@ -347,7 +359,7 @@ class Estimates(Sequence[Estimate], Tabular):
 class Groups(dict[tuple[str, ...], Any], Tabular):
     """The results of several groups by the values of their columns: `found["north"]` or
     `found["north", "night"]`, each an `Estimate` or `Estimates`; `found["north", 8]` is that of a cell.
-    `skipped` tells which groups have too little data, and why.
+    `skipped` tells which groups have too little data, and why; `advice` that groups look alike and could share.
 
     >>> import aggmc_beam as am
     >>> y, _ = am.simulate([[0.9, 0.1], [0.3, 0.7]], steps=50, seed=1)
@@ -358,9 +370,15 @@ class Groups(dict[tuple[str, ...], Any], Tabular):
     (('in', 'out'), ['group', 'from', 'to'])
     """
 
-    def __init__(self, results: Mapping[Any, Any] = {}, skipped: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        results: Mapping[Any, Any] = {},
+        skipped: Mapping[str, str] | None = None,
+        advice: str | None = None,
+    ) -> None:
         super().__init__(results)
         self.skipped = dict(skipped or {})
+        self.advice = advice
 
     def __missing__(self, key: Any) -> Any:
         name = key if isinstance(key, tuple) else (key,)
@@ -412,7 +430,7 @@ def groups_text(found: Groups) -> str:
     """A line for each group, and why some have none."""
     lines = [f"{len(found)} groups", summary_text([_whole(result) for result in found.values()], "group")]
     lines += [wrapped(f"No estimate for {clipped(name)}: {why}") for name, why in found.skipped.items()]
-    return "\n".join(lines)
+    return "\n".join([*lines, *([wrapped(found.advice)] if found.advice else [])])
 
 
 def summary_text(estimates: Sequence[Estimate], place: str) -> str:

@@ -447,7 +447,11 @@ def test_what_would_take_too_much_memory_is_refused_with_the_number_to_change(wr
     packed = frames.save(frame, tmp_path / "packed.parquet")
     assert packed.stat().st_size < 100_000
     for call, message in (
-        (lambda: run_on(wide, **small), "600 states would take about .* uncertainty.replicates is smaller"),
+        (lambda: run_on(wide, **small), "an estimate of 600 states would take about .* take fewer states"),
+        (
+            lambda: run_on(wide, **{**small, "limits": {"memory": "200MB"}}),
+            "uncertainty.replicates is smaller",
+        ),
         (lambda: am.estimate(y, replicates=10**9, population=100), "lower uncertainty.replicates"),
         (lambda: am.estimate(y, chain=am.Window(10**9, 1), population=100), "raise chain.window.every"),
         (lambda: run_on(packed, **small), "row group 0 of .* with 3,00.,... values, would take about 45"),

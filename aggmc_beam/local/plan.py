@@ -114,4 +114,5 @@ def settings(config: Config) -> Settings:
         lags=config.lags,
         constraints=None if config.constraints is None else config.constraints.constraints(),
         open_population=config.open_population,
+        pooling=config.pooling,
     )

@@ -6,7 +6,7 @@ import html
 import itertools
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -104,7 +104,7 @@ def change(estimates: Sequence[Estimate] | Any, *, seed: int = 0) -> Change:
     """
     items = list(read_estimates(estimates) if isinstance(estimates, str | os.PathLike) else estimates)
     _check(items)
-    items = [by_itself(e) for e in items]
+    items = [e.own for e in items]
     P = np.stack([e.transition_matrix for e in items])
     error = np.stack([e.standard_error for e in items])
     rows = np.isfinite(P).all((0, 2)) & np.isfinite(error).any(2).all(0)
@@ -168,15 +168,6 @@ def apart(estimates: Sequence[Estimate]) -> list[Estimate]:
         if not kept or e.window is None or e.window["end"] <= kept[-1].window["start"]:  # type: ignore[index]
             kept.append(e)
     return kept[::-1]
-
-
-def by_itself(e: Estimate) -> Estimate:
-    """What the data of a window alone say, where windows share: shared ones err together, and hide changes."""
-    own = (e.diagnostics.get("borrowed") or {}).get("by_itself")
-    if own is None:
-        return e
-    matrix, error = (np.array(own[name], float) for name in ("transition_matrix", "standard_error"))
-    return replace(e, transition_matrix=matrix, standard_error=error)
 
 
 def _check(items: list[Any]) -> None:
