@@ -83,7 +83,7 @@ def _panels(number: int, title: str) -> tuple[Figure, list[Axes]]:
     rows = -(-number // columns)
     figure = picture((4.0 * columns if columns > 1 else 7.0, 2.6 * rows))
     if title:
-        figure.suptitle(short(title, 60), fontsize=11, parse_math=False)
+        figure.suptitle(f"realization {short(title, 50)}", fontsize=11, parse_math=False)
     return figure, [figure.add_subplot(rows, columns, n + 1) for n in range(number)]
 
 

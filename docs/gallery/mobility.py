@@ -36,10 +36,9 @@ hours.cell(8)
 # %%
 hours.pooled.plot("map", coordinates={"home": (0, 0), "centre": (3, 1), "school": (2, -1), "park": (1, 2)})
 # %% [markdown]
-# Is eight in the morning another matrix than eight in the evening? `compare` tests it, and frames the entries that
-# differ.
+# Is six in the morning another matrix than two at night? `compare` tests it, and frames the entries that differ.
 # %%
-am.compare(hours.cell(20), hours.cell(8)).plot()
+am.compare(hours.cell(2), hours.cell(6)).plot()
 # %% [markdown]
 # How many went from home to the centre, hour by hour? The same frame and the same names of columns, and each hour
 # its own matrix:
@@ -52,7 +51,7 @@ flows.to_pandas().query("realization == '59' and time == 7 and `from` == 'home'"
 # And at noon of a day of which seven hours are known?
 # %%
 today = frame[(frame.day == 59) & (frame.hour < 7)]
-hours.forecast(today, 6, realization=None, time="hour")
+hours.forecast(today, 6, realization="day", time="hour")
 # %% [markdown]
 # ## What could not be learned
 # Trips that begin and end within the hour. Single hours of rare zones: sixty days give sixty transitions of each
