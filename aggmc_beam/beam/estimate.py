@@ -13,6 +13,7 @@ from apache_beam.transforms.window import IntervalWindow
 from aggmc_beam.beam.coders import StateCoder
 from aggmc_beam.beam.metrics import counter, distribution
 from aggmc_beam.errors import InputError
+from aggmc_beam.estimators.structure import Structure
 from aggmc_beam.fit.fit import Settings
 from aggmc_beam.fit.groups import estimate_groups, labelled
 from aggmc_beam.noise import Noise
@@ -43,11 +44,12 @@ class Estimate(beam.PTransform):  # type: ignore[misc]
         chain: Any = None,
         level: float = 0.95,
         lags: int = 2,
+        structure: Structure | None = None,
     ) -> None:
         super().__init__()
         if chain is not None:
             chain = Settings(chain=chain).chain
-        self.fn = EstimateStates(noise, population, estimator, chain, level, lags)
+        self.fn = EstimateStates(noise, population, estimator, chain, level, lags, structure=structure)
         self.handling: dict[str, Any] | None = None
 
     @classmethod
@@ -81,10 +83,16 @@ class EstimateStates(beam.DoFn):  # type: ignore[misc]
         level: float = 0.95,
         lags: int = 2,
         settings: Settings | None = None,
+        structure: Structure | None = None,
     ) -> None:
         self.given = noise, population, chain
         self.settings = settings
-        self.rest: dict[str, Any] = {"estimator": estimator, "level": level, "lags": lags}
+        self.rest: dict[str, Any] = {
+            "estimator": estimator,
+            "level": level,
+            "lags": lags,
+            "structure": structure,
+        }
         self.skip = True
         Settings(**self.rest)
         self.seconds = distribution("milliseconds_per_estimate")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -22,6 +23,7 @@ from aggmc_beam.beam.unbounded import Refresh
 from aggmc_beam.config import Config
 from aggmc_beam.config.model import Stream
 from aggmc_beam.errors import InputError
+from aggmc_beam.estimators.structure import Structure
 from aggmc_beam.noise import Noise
 from aggmc_beam.records import Record
 from aggmc_beam.result import Estimate
@@ -48,9 +50,9 @@ class EstimateTransitions(WithErrorHandler):
     From unbounded data the estimates are refreshed: `stream` says how often, how late a record may come and how
     long a silent realization is known.
 
-    states: names, in the order of the counts. noise, population, estimator, chain, level, lags, missing, values:
-    as for `am.estimate`. realization, time, counts, population_column, group_by: names of fields; `counts` is
-    one field with a list, or one field per state. step, origin: length of a time step, a number or a
+    states: names, in the order of the counts. noise, population, estimator, chain, level, lags, missing, values,
+    structure: as for `am.estimate`. realization, time, counts, population_column, group_by: names of fields;
+    `counts` is one field with a list, or one field per state. step, origin: length of a time step, a number or a
     duration such as "1h" for time stamps, and where steps begin.
 
     windowing: "global" makes estimates of all records. With "input" there are estimates for each of the windows that
@@ -92,6 +94,7 @@ class EstimateTransitions(WithErrorHandler):
         windowing: str = GLOBAL,
         missing: str = "reject",
         values: str = "counts",
+        structure: Structure | None = None,
     ) -> None:
         super().__init__()
         if windowing not in (GLOBAL, INPUT):
@@ -103,6 +106,8 @@ class EstimateTransitions(WithErrorHandler):
             states, noise, population, estimator, chain, level, lags, realization, time, counts, population_column,
             group_by, step, origin, replicates, block, max_rejected, stream, missing, values,
         )  # fmt: skip
+        if structure is not None:
+            self.plan = replace(self.plan, chosen=replace(self.plan.settings, structure=structure))
         self.shards, self.windowing = shards, windowing
 
     @classmethod

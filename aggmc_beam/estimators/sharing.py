@@ -33,8 +33,8 @@ ALONE = 1.25
 #: How much more the data must tell with the scatter of residuals about what they say than with that about the centre,
 #: for that to be taken: where cells differ wholly.
 LESS_SCATTER = 1.5
-#: What varies within a cell is taken from so many pairs for each state on: in fewer, the directions in which counts hardly
-#: vary do so by chance, and noise taken off leaves nothing or less of them (the inverse is then 4/3 times too large).
+#: What varies within a cell is taken from so many pairs for each state on: in fewer, the directions in which counts
+#: hardly vary do so by chance, and noise taken off leaves nothing of them.
 ENOUGH = 4
 #: Priors with less weight than this are left out.
 LEAST_WEIGHT = 0.01

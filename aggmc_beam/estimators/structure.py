@@ -22,15 +22,15 @@ DECAYS = ("auto", *FORMS, "none")
 class Structure:
     """How states lie to each other, for estimates of many states from counts that tell little of each pair of them.
 
-    moves: the moves that can happen, pairs of states by name or number, both ways unless `directed`; or a CSV file with
-        two columns. Staying can always happen. None: all.
-    coordinates: {state: (x, y)}, an array [S, 2], or a CSV file with columns state, x, y; with `geographic` these are
-        latitude and longitude in degrees, and distances kilometres. A state without them, such as the rest of the world,
-        is at no known distance from any other.
+    moves: the moves that can happen, pairs of states by name or number, both ways unless `directed`; or a CSV file
+        with two columns. Staying can always happen. None: all.
+    coordinates: {state: (x, y)}, an array [S, 2], or a CSV file with columns state, x, y; with `geographic` these
+        are latitude and longitude in degrees, and distances kilometres. A state without them, such as the rest of
+        the world, is at no known distance from any other.
     distances: instead, an array [S, S] with NaN where not known, or a CSV file with columns from, to, distance.
     radius: moves further than this cannot happen.
-    decay: how moves fall off with distance: "exponential", "power", "gaussian", "none", or "auto", which lets the counts
-        choose. Its scale is estimated.
+    decay: how moves fall off with distance: "exponential", "power", "gaussian", "none", or "auto", which lets the
+        counts choose. Its scale is estimated.
 
     The estimate is drawn to moves by attraction and distance, with a weight that is estimated from the same counts.
 
@@ -110,8 +110,8 @@ class Structure:
 
 @dataclass(frozen=True, eq=False)
 class StateMap:
-    """A structure as arrays: moves that can happen [S, S], distances [S, S] with NaN where not known, and the forms of
-    decay that are weighed."""
+    """A structure as arrays: moves that can happen [S, S], distances [S, S] with NaN where not known, and the forms
+    of decay that are weighed."""
 
     allowed: np.ndarray
     distance: np.ndarray | None
@@ -131,8 +131,8 @@ class StateMap:
         if wrong.any():
             i, j = np.argwhere(wrong)[0]
             raise InputError(
-                f"constraints give the move from {states[i]!r} to {states[j]!r} a probability of {fixed[i, j]:g}, but "
-                "by the structure it cannot happen"
+                f"constraints give the move from {states[i]!r} to {states[j]!r} a probability of {fixed[i, j]:g}, "
+                "but by the structure it cannot happen"
             )
         fixed[~self.allowed] = 0.0
         return fixed
@@ -171,7 +171,9 @@ def _points(given: Any, states: Sequence[str]) -> np.ndarray:
             if name in by_name:
                 point = np.asarray(by_name[name], float)
                 if point.shape != (2,):
-                    raise InputError(f"structure.coordinates of {name!r} must be two numbers; got {by_name[name]!r}")
+                    raise InputError(
+                        f"structure.coordinates of {name!r} must be two numbers; got {by_name[name]!r}"
+                    )
                 at[i] = point
         if np.isnan(at).all():
             raise InputError(
@@ -189,7 +191,9 @@ def _points(given: Any, states: Sequence[str]) -> np.ndarray:
 def _on_earth(at: np.ndarray) -> np.ndarray:
     """Great circles, by the haversine formula."""
     if (np.abs(at[:, 0]) > 90).any() or (np.abs(at[:, 1]) > 360).any():
-        raise InputError("structure.coordinates must be latitude and longitude in degrees where geographic is set")
+        raise InputError(
+            "structure.coordinates must be latitude and longitude in degrees where geographic is set"
+        )
     latitude, longitude = np.radians(at).T
     half = np.sin((latitude[:, None] - latitude) / 2) ** 2
     half += np.cos(latitude[:, None]) * np.cos(latitude) * np.sin((longitude[:, None] - longitude) / 2) ** 2

@@ -146,7 +146,9 @@ class Fit:
         """The structure for these states, whose moves that cannot happen become rules."""
         found, rules = structure.on(self.names), self.rules
         if rules is not None and rules.prior is not None:
-            raise InputError("a structure and constraints.prior both say what P is drawn to; give one of them")
+            raise InputError(
+                "a structure and constraints.prior both say what P is drawn to; give one of them"
+            )
         fixed = found.fixed(None if rules is None else rules.fixed, self.names)
         if fixed is not None:
             self.rules = Rules(fixed) if rules is None else replace(rules, fixed=fixed)
