@@ -28,6 +28,7 @@ from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import cities
 import numpy as np
 import published as suppressed_and_rounded
 import uses
@@ -198,6 +199,7 @@ def main() -> None:
     table(all_cases(), lambda name: options.only in name)
     if not options.only:
         uses.show(options.data, options.quick)
+        cities.show(options.data, options.quick)
 
 
 if __name__ == "__main__":
