@@ -181,7 +181,7 @@ def test_files_and_values_say_the_same(tmp_path):
         ({}, "needs moves, coordinates or distances"),
         ({"moves": [("a", "d")]}, "names a state 'd'"),
         ({"moves": ["ab"]}, "moves.0. must be two states"),
-        ({"coordinates": {"x": (0, 0)}}, "names none of the states"),
+        ({"coordinates": {"a": (0, 0), "B": (0, 1)}}, "coordinates names a state 'B'"),
         ({"coordinates": {"a": (0, 0, 0)}}, "must be two numbers"),
         ({"coordinates": [[0, 0]]}, "two numbers for each of 3 states"),
         ({"coordinates": [[99, 0]] * 3, "geographic": True}, "latitude and longitude"),
@@ -202,6 +202,9 @@ def test_a_file_with_a_bad_row_is_named_with_its_line(tmp_path):
     (tmp_path / "places.csv").write_text("state,x,y\na,0,0\nb,north,1\n")
     with pytest.raises(am.InputError, match=r"places.csv, line 3: 'north' is no number"):
         am.Structure(coordinates=tmp_path / "places.csv")
+    (tmp_path / "places.csv").write_text("state,x,y\nd,0,0\n")
+    with pytest.raises(am.InputError, match="names none of the states 'a', 'b', 'c'; it has 'd'"):
+        am.Structure(coordinates=tmp_path / "places.csv").on(("a", "b", "c"))
 
 
 def test_a_structure_does_not_go_with_what_it_cannot_keep():

@@ -596,6 +596,8 @@ class Config:
             check_estimator(self.estimator, self.constraints.constraints().cells(self.known_states))
         if self.structure is not None and self.estimator != "auto":
             raise InputError(f"structure is for estimator: auto; got {self.estimator}")
+        if self.structure is not None and self.known_states is not None:
+            self.structure.structure().on(self.known_states)
         if isinstance(self.states, tuple) and self.noise.is_known:
             try:
                 self.noise.at(0).matrix(len(self.states))

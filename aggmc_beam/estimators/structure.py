@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from aggmc_beam.errors import InputError
+from aggmc_beam.errors import InputError, nearest
 from aggmc_beam.estimators.gravity import FORMS
 
 #: Kilometres.
@@ -85,7 +85,7 @@ class Structure:
                 return int(state)
             if str(state) in places:
                 return places[str(state)]
-            raise InputError(f"structure.moves names a state {state!r}; the states are {_some(states)}")
+            raise InputError(f"structure.moves names a state {state!r}; {nearest(state, states)}")
 
         allowed = np.eye(S, dtype=bool)
         for n, move in enumerate(self.moves):
@@ -142,6 +142,7 @@ def _matrix(given: Any, states: Sequence[str]) -> np.ndarray:
     S = len(states)
     if isinstance(given, Mapping):
         places, d = {name: i for i, name in enumerate(states)}, np.full((S, S), np.nan)
+        _check_names(given, [str(name) for pair in given for name in pair], states, "distances")
         for (a, b), value in given.items():
             if str(a) in places and str(b) in places:
                 i, j = places[str(a)], places[str(b)]
@@ -167,6 +168,7 @@ def _points(given: Any, states: Sequence[str]) -> np.ndarray:
     if isinstance(given, Mapping):
         by_name = {str(name): point for name, point in given.items()}
         at = np.full((S, 2), np.nan)
+        _check_names(given, by_name, states, "coordinates")
         for i, name in enumerate(states):
             if name in by_name:
                 point = np.asarray(by_name[name], float)
@@ -186,6 +188,17 @@ def _points(given: Any, states: Sequence[str]) -> np.ndarray:
             f"structure.coordinates must be two numbers for each of {S} states; got shape {at.shape}"
         )
     return at
+
+
+class _Table(dict[Any, Any]):
+    """What a file says, which may be of more than these states."""
+
+
+def _check_names(given: Any, names: Iterable[str], states: Sequence[str], key: str) -> None:
+    if not isinstance(given, _Table):
+        for name in names:
+            if name not in states:
+                raise InputError(f"structure.{key} names a state {name!r}; {nearest(name, states)}")
 
 
 def _on_earth(at: np.ndarray) -> np.ndarray:
@@ -224,10 +237,10 @@ def _number(text: str, where: str) -> float:
 
 _READ: dict[str, Any] = {
     "moves": lambda rows: tuple((row[0], row[1]) for _, row in rows),
-    "coordinates": lambda rows: {
-        row[0]: (_number(row[1], where), _number(row[2], where)) for where, row in rows
-    },
-    "distances": lambda rows: {(row[0], row[1]): _number(row[2], where) for where, row in rows},
+    "coordinates": lambda rows: _Table(
+        (row[0], (_number(row[1], where), _number(row[2], where))) for where, row in rows
+    ),
+    "distances": lambda rows: _Table(((row[0], row[1]), _number(row[2], where)) for where, row in rows),
 }
 
 
