@@ -77,9 +77,9 @@ def nearest(distance: np.ndarray | None) -> float:
 def balanced(f: np.ndarray, leaving: np.ndarray) -> np.ndarray:
     """K [S, S] with rows of sum 1: a_i f_ij b_j with as many entering as `leaving` [S], as far as f allows.
 
-    >>> K = balanced(np.ones((3, 3)) - np.eye(3), np.array([2.0, 1.0, 1.0]))
-    >>> (np.array([2.0, 1.0, 1.0]) @ K).round(3).tolist()
-    [2.0, 1.0, 1.0]
+    >>> K = balanced(np.ones((3, 3)) - np.eye(3), np.array([2.0, 1.5, 1.5]))
+    >>> (np.array([2.0, 1.5, 1.5]) @ K).round(3).tolist()
+    [2.0, 1.5, 1.5]
     """
     b = leaving / max(float(leaving.sum()), 1e-300)
     for _ in range(BALANCING):

@@ -34,7 +34,7 @@ class Structure:
 
     The estimate is drawn to moves by attraction and distance, with a weight that is estimated from the same counts.
 
-    >>> places = am.Structure(coordinates={"a": (0, 0), "b": (0, 1), "c": (0, 5)}, radius=4.5)
+    >>> places = Structure(coordinates={"a": (0, 0), "b": (0, 1), "c": (0, 5)}, radius=4.5)
     >>> places.on(("a", "b", "c")).allowed.astype(int).tolist()
     [[1, 1, 0], [1, 1, 1], [0, 1, 1]]
     """
