@@ -29,6 +29,7 @@ from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import cities
 import numpy as np
 import published as suppressed_and_rounded
 import uses
@@ -203,6 +204,7 @@ def main() -> None:
         put(options.write, "table", lines)
     if not options.only:
         uses.show(options.data, options.quick)
+        cities.show(options.data, options.quick)
 
 
 if __name__ == "__main__":
