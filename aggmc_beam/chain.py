@@ -136,16 +136,14 @@ class Cycle:
         object.__setattr__(self, "kinds", tuple(self.kinds))
         known = all(isinstance(k, int | np.integer) and not isinstance(k, bool) for k in self.kinds)
         if not known or sorted(set(self.kinds)) != list(range(len(set(self.kinds)))) or not self.kinds:
-            raise InputError(
-                f"cycle kinds must be numbers from 0 on, such as (0, 0, 0, 0, 0, 1, 1); got {self.kinds}"
-            )
+            raise InputError(f"cycle kinds must be numbers from 0 on, such as (0, 0, 1); got {self.kinds}")
 
     @classmethod
     def day_types(
         cls, period: int = 24, rest: Sequence[str] = ("saturday", "sunday"), first: str = WEEK[0]
     ) -> Cycle:
-        """Working days and days of `rest`, each of `period` steps. `first` is the day of the week of step 0: a Thursday
-        where time stamps are counted from 1970, as they are unless an origin is given.
+        """Working days and days of `rest`, each of `period` steps. `first` is the day of the week of step 0: a
+        Thursday where time stamps are counted from 1970, as they are unless an origin is given.
 
         >>> Cycle.day_types(24, first="monday").kinds
         (0, 0, 0, 0, 0, 1, 1)

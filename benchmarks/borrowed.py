@@ -162,7 +162,7 @@ def moves_of(at, S, cells):
 
 def show_bikes(folder):
     print(
-        "\n| bicycles | of hours | one matrix | identity | of hours / identity | coverage | own | borrowed | CPU s |"
+        "\n| bicycles | of hours | one matrix | identity | over identity | coverage | own | borrowed | CPU s |"
     )
     print("|" + " --- |" * 9)
     for by in ("area", TOWN):

@@ -35,7 +35,8 @@ def first_day(folder: Path) -> str:
 def bikes(folder: Path, by: str) -> tuple[np.ndarray, np.ndarray]:
     """Places [bikes, hours] of every bike at full hours of whole days, and their number of states.
 
-    `by`: "area", "town", or a town whose stations are states, and the rest one more. A bike is where its last trip ended, before its first trip where that began.
+    `by`: "area", "town", or a town whose stations are states, and the rest one more. A bike is where its last trip
+    ended, before its first trip where that began.
     """
     trips = pl.read_csv(folder / "trips.csv").sort("bike", "end")
     stations = pl.read_csv(folder / "stations.csv")

@@ -32,7 +32,7 @@ Exceptions = dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]]
 #: Prior variance of what is a cell's own from which cells by themselves are tried.
 WHOLLY = 0.02
 #: Standard errors by which they must predict better.
-SURELY = 1.0
+SURELY = 3.0
 
 
 def borrows(fit: Fit) -> bool:
@@ -226,8 +226,8 @@ def changes(
     P: np.ndarray,
     keep: np.ndarray,
 ) -> Changes | None:
-    """The squared misses of a cell's counts, given its pairs as `sums`. `later`: the moments of the records that are right ends, by replicate,
-    with `exceptions`."""
+    """The squared misses of a cell's counts, given its pairs as `sums`. `later`: the moments of the records that are
+    right ends, by replicate, with `exceptions`."""
     x, undo, square = cell.x, cell.fit.undo, np.ix_(keep, keep)
     used = [(r, m, later[r]) for r, m in cell.parts.items() if m.pairs and r in later and later[r].records]
     if len(used) < 2 or x.left_V is None or x.right_V is None:
