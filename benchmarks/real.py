@@ -28,6 +28,7 @@ from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import borrowed
 import numpy as np
 import published as suppressed_and_rounded
 import uses
@@ -197,6 +198,7 @@ def main() -> None:
 
     table(all_cases(), lambda name: options.only in name)
     if not options.only:
+        borrowed.show(options.data, options.quick)
         uses.show(options.data, options.quick)
 
 
