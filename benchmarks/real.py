@@ -29,6 +29,7 @@ from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import borrowed
 import cities
 import numpy as np
 import published as suppressed_and_rounded
@@ -203,6 +204,7 @@ def main() -> None:
     if options.write and not options.only:
         put(options.write, "table", lines)
     if not options.only:
+        borrowed.show(options.data, options.quick)
         uses.show(options.data, options.quick)
         cities.show(options.data, options.quick)
 
