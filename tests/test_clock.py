@@ -15,7 +15,7 @@ from aggmc_beam.clock import CALENDAR, Clock
 from aggmc_beam.config import read_config
 from aggmc_beam.errors import InputError, Rejected
 from aggmc_beam.local import run
-from aggmc_beam.local.tidy import steps
+from aggmc_beam.local.columns import steps
 from aggmc_beam.sums.records import Records
 from aggmc_beam.sums.state import AggregationState, SumSpec
 from aggmc_beam.zones import NEVER, Zone

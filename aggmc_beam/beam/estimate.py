@@ -54,14 +54,15 @@ class Estimate(beam.PTransform):  # type: ignore[misc]
             )
         if chain is not None:
             chain = Settings(chain=chain).chain
-        self.fn = EstimateStates(noise, population, estimator, chain, level, lags, pooling)
+        rest = {"estimator": estimator, "level": level, "lags": lags, "pooling": pooling}
+        self.fn = EstimateStates(None, noise, population, chain, **rest)
         self.handling: dict[str, Any] | None = None
 
     @classmethod
     def with_settings(cls, settings: Settings) -> Estimate:
         """With settings made before."""
         made = cls()
-        made.fn = EstimateStates(settings=settings)
+        made.fn = EstimateStates(settings)
         return made
 
     def with_exception_handling(self, **options: Any) -> Estimate:
@@ -82,18 +83,13 @@ class EstimateStates(beam.DoFn):  # type: ignore[misc]
 
     def __init__(
         self,
+        settings: Settings | None = None,
         noise: Noise | None = None,
         population: float | str | None = None,
-        estimator: str = "auto",
         chain: Any = None,
-        level: float = 0.95,
-        lags: int = 2,
-        pooling: str = CELLS,
-        settings: Settings | None = None,
+        **rest: Any,
     ) -> None:
-        self.given = noise, population, chain
-        self.settings = settings
-        self.rest: dict[str, Any] = {"estimator": estimator, "level": level, "lags": lags, "pooling": pooling}
+        self.settings, self.given, self.rest = settings, (noise, population, chain), rest
         self.skip = True
         Settings(**self.rest)
         self.seconds = distribution("milliseconds_per_estimate")

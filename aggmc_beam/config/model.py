@@ -446,7 +446,7 @@ class Fixed:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownMoves:
     """What is known of the transition matrix beforehand; kept exactly, but for the prior."""
 
     forbidden: tuple[tuple[str, ...], ...] = key(
@@ -510,7 +510,7 @@ class Config:
     )
     lags: int = key(integer(1), "how far apart the pairs may be that estimators use, 1 or 2", 2)
     open_population: bool = key(flag(), "individuals enter and leave, so that totals vary", False)
-    constraints: Known | None = key(Section(Known), "what is known of the matrix", None, "none")
+    constraints: KnownMoves | None = key(Section(KnownMoves), "what is known of the matrix", None, "none")
     uncertainty: Uncertainty = key(Section(Uncertainty), "standard errors and intervals", Uncertainty)
     max_rejected: int | float | None = key(
         Either((integer(0), probability()), _by_type(int, float)),

@@ -5,8 +5,8 @@
 lambda_i is the rate of leaving state i, f a decay with distance d, and a, b are such that as many enter a state as
 leave it: that is its attraction. Rates are told by the state's own counts, their spread over states being estimated
 with them. f is told by the residuals of the conditional mean, r = C1 - (C0 - V) P0, as is the prior's weight: cells
-of P deviate from P0 with variance tau v, v as for shares among the moves from a state. For most pairs of many states the
-sums tell next to nothing; then P0 remains. Where they tell much, they win.
+of P deviate from P0 with variance tau v, v as for shares among the moves from a state. For most pairs of many
+states the sums tell next to nothing; then P0 remains. Where they tell much, they win.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ RATES = np.geomspace(1e-5, 1.0, 400)
 SPREADS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 #: Prior variances: 1 / tau is as many moves as the prior counts for.
 VARIANCES = tuple(np.geomspace(1e-4, 0.3, 13).tolist())
-#: Times that residuals may vary more than individuals who move alone would let them, or less: their variance is rough.
+#: Times that residuals may vary more than individuals who move alone would let them, or less: their variance
+#: is rough.
 DOUBTS = (0.25, 0.35, 0.5, 0.7, 1.0, 2.0, 4.0, 8.0, 16.0)
 #: Exponents of a decay by powers.
 POWERS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
@@ -107,8 +108,8 @@ def balanced(f: np.ndarray, leaving: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Rates:
-    """Rates of leaving [S] with their standard errors, their centre and the spread of their logarithms. `by`: the lags of
-    each state's own counts, or an estimate."""
+    """Rates of leaving [S] with their standard errors, their centre and the spread of their logarithms. `by`:
+    the lags of each state's own counts, or an estimate."""
 
     value: np.ndarray
     error: np.ndarray
@@ -136,8 +137,8 @@ def weigh_rates(loglik: np.ndarray, by: str = "lags") -> Rates:
 
 
 def own_rates(x: Latent) -> Rates | None:
-    """By each state's own covariances at lags 0, 1 and 2, with those of their sampling errors (Bartlett's formula); None
-    if these are not those of individuals who leave at some rate."""
+    """By each state's own covariances at lags 0, 1 and 2, with those of their sampling errors (Bartlett's
+    formula); None if these are not those of individuals who leave at some rate."""
     from scipy import special
 
     if x.V is None:
@@ -175,13 +176,24 @@ def own_rates(x: Latent) -> Rates | None:
     return rates if misfit <= limit else None
 
 
-def series_rates(shares: np.ndarray, individuals: float, V: np.ndarray, mu: np.ndarray) -> Rates | None:
-    """As `own_rates`, of one series of shares [T, S] by the likelihood of its periodogram (Whittle's), which sees lags of
-    any length. It is taken of the changes, whose spectrum is flat: else slow movement leaks into high frequencies."""
+def series_rates(
+    shares: np.ndarray, individuals: float, V: np.ndarray, mu: np.ndarray, period: int | None = None
+) -> Rates | None:
+    """As `own_rates`, of one series of shares [T, S] by the likelihood of its periodogram (Whittle's), which
+    sees lags of any length. It is taken of the changes, whose spectrum is flat: else slow movement leaks into
+    high frequencies. What comes back with a `period` is left out."""
     changes = np.diff(shares, axis=0)
+    used = np.arange(1, (len(changes) - 1) // 2 + 1)
+    if period is not None:
+        changes = changes[: len(changes) // period * period]
+        days = changes.reshape(-1, period, shares.shape[1])
+        changes = (days - days.mean(0)).reshape(changes.shape)
+        used = np.arange(1, (len(changes) - 1) // 2 + 1)
+        used = used[used % (len(changes) // period) != 0]
     T = len(changes)
-    used = slice(1, (T - 1) // 2 + 1)
-    angle = 2 * np.pi * np.arange(T)[used] / T
+    if not len(used):
+        return None
+    angle = 2 * np.pi * used / T
     signal = mu * (1 - mu)
     periodogram = np.abs(np.fft.fft(changes, axis=0)[used]) ** 2 * individuals / T / signal
     noise = np.maximum(np.diag(V) / signal, 0.0)
@@ -249,35 +261,42 @@ def learn(
         K = balanced(kernel(decay, distance, off, near), mu * leaving)
         return np.asarray(np.diag(1 - leaving) + leaving[:, None] * K)
 
-    def deviation(C: np.ndarray) -> np.ndarray:
-        return np.asarray((x.c1 - signal @ C) / scale)
-
-    def evidence(C: np.ndarray, tau: float, doubt: float) -> float:
-        total = (doubt * told + tau * prior_variance(C, mu))[off]
-        return -float((deviation(C)[off] ** 2 / total + np.log(total)).sum()) / 2
-
     # Individuals who are known to move alone are not doubted.
     doubts = [k for k in DOUBTS if k <= 1] if rates.by == "lags" else [k for k in DOUBTS if k >= 1]
-    told = cell_variance(x, centre(Decay("none", np.inf)), mu)
-    weigh = {decay: centre(decay) for decay in decays(distance, near, forms)}
-    best, tau, doubt = next(iter(weigh)), VARIANCES[6], doubts[-1]
-    by_tau: dict[float, float] = {}
-    by_decay: dict[Decay, float] = {}
-    for _ in range(2):
-        by_decay = {decay: evidence(C, tau, doubt) for decay, C in weigh.items()}
-        best = max(by_decay, key=lambda decay: by_decay[decay])
-        pairs = {(t, k): evidence(weigh[best], t, k) for t in VARIANCES for k in doubts}
-        tau, doubt = max(pairs, key=lambda pair: pairs[pair])
-        by_tau = {t: pairs[t, doubt] for t in VARIANCES}
-    weights = _weights(list(by_tau.values()))
+    everywhere = Decay("none", np.inf)
+    told = cell_variance(x, centre(everywhere), mu)
+
+    def cells_of(decay: Decay) -> tuple[np.ndarray, np.ndarray]:
+        """Squares of the deviations that the counts ask for, and the prior's variances, of cells off the diagonal."""
+        C = centre(decay)
+        return (((x.c1 - signal @ C) / scale)[off]) ** 2, prior_variance(C, mu)[off]
+
+    def evidence(squares: np.ndarray, shape: np.ndarray, tau: float, doubt: float) -> float:
+        total = doubt * told[off] + tau * shape
+        return -float((squares / total + np.log(total)).sum()) / 2
+
+    choices = list(decays(distance, near, forms))
+
+    def weighed(decay: Decay) -> dict[tuple[float, float], float]:
+        """The evidence of all prior variances and doubts."""
+        at = cells_of(decay)
+        return {(t, k): evidence(*at, t, k) for t in VARIANCES for k in doubts}
+
+    pairs = weighed(everywhere)
+    tau, doubt = max(pairs, key=lambda pair: pairs[pair])
+    by_decay = {decay: evidence(*cells_of(decay), tau, doubt) for decay in choices}
+    best = max(by_decay, key=lambda decay: by_decay[decay])
+    pairs = weighed(best)
+    tau, doubt = max(pairs, key=lambda pair: pairs[pair])
+    weights = _weights([pairs[t, doubt] for t in VARIANCES])
     tau, wide = float(np.exp(weights @ np.log(VARIANCES))), float(weights @ np.array(VARIANCES))
-    shares = _weights(list(by_decay.values()))
-    C = np.zeros((S, S))
-    second = np.zeros((S, S))
-    for w, Q in zip(shares, weigh.values(), strict=True):
+    C, second = np.zeros((S, S)), np.zeros((S, S))
+    shares = _weights([by_decay[decay] for decay in choices])
+    for w, decay in zip(shares, choices, strict=True):
         if w > 1e-3:
+            Q = centre(decay)
             C, second = C + w * Q, second + w * Q**2
-    C, second = C / C.sum(1, keepdims=True), second / max(shares[shares > 1e-3].sum(), 1e-300)
+    C, second = C / C.sum(1, keepdims=True), second / shares[shares > 1e-3].sum()
     direction = np.divide(C - np.eye(S), leaving[:, None], out=np.zeros((S, S)), where=leaving[:, None] > 0)
     spread = np.maximum(second - C**2, 0.0) + (direction * rates.error[:, None]) ** 2
     shape = np.where(off, prior_variance(C, mu), 0.0)
@@ -288,7 +307,7 @@ def learn(
     beforehand = (rates.spread * rates.centre) ** 2
     own_share = np.clip(1 - rates.error**2 / max(beforehand, 1e-300), 0.0, 1.0)
     seen = ((part * cells).sum(1) + own_share * beforehand) / (cells.sum(1) + beforehand)
-    gain = float(max(by_decay.values()) - by_decay[Decay("none", np.inf)])
+    gain = float(max(by_decay.values()) - by_decay[everywhere])
     note: dict[str, Any] = {
         "decay": {"form": best.form, "scale": best.scale if np.isfinite(best.scale) else None, "gain": gain},
         "follows_distance": bool(gain > TOLD),

@@ -22,15 +22,15 @@ DECAYS = ("auto", *FORMS, "none")
 class Structure:
     """How states lie to each other, for estimates of many states from counts that tell little of each pair of them.
 
-    moves: the moves that can happen, pairs of states by name or number, both ways unless `directed`; or a CSV file with
-        two columns. Staying can always happen. None: all.
+    moves: the moves that can happen, pairs of states by name or number, both ways unless `directed`; or a CSV
+        file with two columns. Staying can always happen. None: all.
     coordinates: {state: (x, y)}, an array [S, 2], or a CSV file with columns state, x, y; with `geographic` these are
-        latitude and longitude in degrees, and distances kilometres. A state without them, such as the rest of the world,
-        is at no known distance from any other.
+        latitude and longitude in degrees, and distances kilometres. A state without them, such as the rest of
+        the world, is at no known distance from any other.
     distances: instead, an array [S, S] with NaN where not known, or a CSV file with columns from, to, distance.
     radius: moves further than this cannot happen.
-    decay: how moves fall off with distance: "exponential", "power", "gaussian", "none", or "auto", which lets the counts
-        choose. Its scale is estimated.
+    decay: how moves fall off with distance: "exponential", "power", "gaussian", "none", or "auto", which lets
+        the counts choose. Its scale is estimated.
 
     The estimate is drawn to moves by attraction and distance, with a weight that is estimated from the same counts.
 
@@ -110,8 +110,8 @@ class Structure:
 
 @dataclass(frozen=True, eq=False)
 class StateMap:
-    """A structure as arrays: moves that can happen [S, S], distances [S, S] with NaN where not known, and the forms of
-    decay that are weighed."""
+    """A structure as arrays: moves that can happen [S, S], distances [S, S] with NaN where not known, and the
+    forms of decay that are weighed."""
 
     allowed: np.ndarray
     distance: np.ndarray | None
@@ -131,8 +131,8 @@ class StateMap:
         if wrong.any():
             i, j = np.argwhere(wrong)[0]
             raise InputError(
-                f"constraints give the move from {states[i]!r} to {states[j]!r} a probability of {fixed[i, j]:g}, but "
-                "by the structure it cannot happen"
+                f"constraints give the move from {states[i]!r} to {states[j]!r} a probability of {fixed[i, j]:g}, "
+                "but by the structure it cannot happen"
             )
         fixed[~self.allowed] = 0.0
         return fixed

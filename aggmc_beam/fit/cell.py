@@ -212,7 +212,7 @@ class CellFit:
             few = sums is None or sums.pairs < FEW_REALIZATIONS * sums.steps
             period = self.period if few else None
             if few and (period is not None or (alarm is not None and alarm.raised)):
-                flat, trend = self._flat(None if period is None else period.steps)
+                flat, trend = self.about_trend(None if period is None else period.steps)
         choice = auto_choice(view, flat, sums, alarm, rules)
         of = {"steps": "step means", "stationary": "one mean"}.get(choice.form)
         of = f"{choice.estimator} about {of or (trend.words if trend is not None else 'a trend')}"
@@ -241,7 +241,7 @@ class CellFit:
             return None
         return find_period(path, profile.width)
 
-    def _flat(self, period: int | None) -> tuple[View, Trend]:
+    def about_trend(self, period: int | None) -> tuple[View, Trend]:
         """What is left if the first steps, or else a period and a polynomial per state are taken out: as much
         as leaves no drift."""
         assert self.profile is not None
@@ -272,7 +272,7 @@ class CellFit:
         if self.profile is None or self.fit.settings.open_population:
             return None
         resolved = self.fit.resolved
-        sums = step_sums(self.parts, self.profiles, resolved.noise, resolved.scale)
+        sums = step_sums(self.parts, self.profiles, resolved.noise, resolved.scale, self.profile)
         return None if sums is None else sums.restricted(self.seen.anywhere)
 
     def sources(self, point: Point) -> Sources | None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from aggmc_beam.blas import blas_for
-from aggmc_beam.chain import Chain, Parametric, Window, as_chain
+from aggmc_beam.chain import Chain, Cycle, Parametric, Window, as_chain
 from aggmc_beam.errors import InputError, nearest
 from aggmc_beam.estimators import nonstationary
 from aggmc_beam.estimators.constraints import Constraints, Rules
@@ -328,7 +328,10 @@ class Fit:
         window = None
         if isinstance(self.chain, Window) and cell is not None:
             window = {"start": cell, "end": cell + self.chain.size}
-        ground, checks, period = point.ground, self.checks(data), getattr(self.chain, "period", None)
+        ground, checks = point.ground, self.checks(data)
+        cycle = self.chain.note() if isinstance(self.chain, Cycle) else None
+        if isinstance(self.chain, Parametric) and self.chain.period is not None:
+            cycle = {"period": self.chain.period}
         estimate = Estimate(
             states=self.names,
             transition_matrix=P,
@@ -347,7 +350,7 @@ class Fit:
             diagnostics={
                 "rows": self.row_flags(data, P, share_error, found, diagnostics),
                 **({} if ground is None else {"ground": ground.note()}),
-                **({} if period is None else {"cycle": {"period": period}}),
+                **({} if cycle is None else {"cycle": cycle}),
                 "interval": {
                     "of": point.of,
                     "groups": groups,

@@ -13,8 +13,8 @@ import polars as pl
 
 from aggmc_beam.dates import DAY, INSTANT, MONTH, QUARTER, WEEK, YEAR, Stamp, read_stamp
 from aggmc_beam.errors import InputError
+from aggmc_beam.local.columns import missing, numbers_of
 from aggmc_beam.local.sources import Dialect, Source, open_files
-from aggmc_beam.local.tidy import missing, numbers_of
 from aggmc_beam.numerals import Numerals, may_be_thousands
 from aggmc_beam.records import Schema
 from aggmc_beam.times import microseconds

@@ -16,6 +16,7 @@ from aggmc_beam.errors import InputError
 from aggmc_beam.estimation import check_options
 from aggmc_beam.fit.fit import Settings
 from aggmc_beam.ledger import check_rejected
+from aggmc_beam.local.columns import numbers_of
 from aggmc_beam.local.engine import Summing, nothing_used, run_plan
 from aggmc_beam.local.explain import Rejection, explain
 from aggmc_beam.local.frames import as_frame, is_labelled_array
@@ -23,7 +24,6 @@ from aggmc_beam.local.plan import Plan
 from aggmc_beam.local.reasons import Reasons
 from aggmc_beam.local.schema import find_schema
 from aggmc_beam.local.sources import Dialect, open_files, open_frame
-from aggmc_beam.local.tidy import numbers_of
 from aggmc_beam.noise import Noise
 from aggmc_beam.records import REALIZATION, Schema
 from aggmc_beam.result import Estimate, Estimates, Groups
