@@ -147,3 +147,24 @@ def test_jackknife_groups_that_are_summed_apart_are_those_of_the_whole(options):
     assert found.realizations.sum() == expected.realizations.sum()
     found, expected = (replace(s, counts={}, realizations=0 * s.realizations) for s in (found, expected))
     assert found.to_bytes() == expected.to_bytes()
+
+
+def test_how_late_the_earliest_of_a_bundle_is_is_told_in_seconds(monkeypatch):
+    monkeypatch.setattr(Timing, "latest", lambda self: 10**15 + self.ahead)
+    driver, seen = bundles.Driver(pair(), bundles.AtOnce()), []
+    driver.pair.lateness = type("Kept", (), {"update": staticmethod(seen.append)})
+    [own] = elements(frames.counts(K=1, T=3))
+    driver.bundle((own[0], 10**15 - 30_500_000), (own[1], 10**15 - 2_000_000))
+    driver.bundle((own[2], 10**15 + 1_000_000))
+    assert seen == [30, 0]
+
+
+def test_a_record_of_more_individuals_than_there_are_is_set_aside():
+    plan = EstimateTransitions(frames.STATES, am.Exact(), 200, "mom", replicates=1, stream=Stream()).plan
+    driver = bundles.Driver(Pair(plan, Timing(ttl=TTL)), bundles.AtOnce())
+    totals = {0: [100, 60, 40], 1: [100, 60, 41], 2: [100, 60, 40 + 1e-8]}
+    driver.bundle(*((by_realization(Record("0", t, np.array(n, float))), 0) for t, n in totals.items()))
+    assert [r["reason"] for r in driver.rejected] == [
+        "it counts 201 individuals, more than the population 200"
+    ]
+    assert summed(driver).sums.total.records == 2
