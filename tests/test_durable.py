@@ -214,9 +214,9 @@ def test_whoever_waits_says_so_once_and_for_whom(here, caplog, monkeypatch):
 
 
 def test_a_directory_that_is_no_longer_needed_goes_with_its_lock(tmp_path):
-    with OutputLock(tmp_path / "new", "one"):
+    with OutputLock(tmp_path / "new" / "inner", "one"):
         pass
-    assert not (tmp_path / "new").exists()
+    assert not (tmp_path / "new" / "inner").exists()
     (tmp_path / "old").mkdir()
     with OutputLock(tmp_path / "old", "one"):
         pass
