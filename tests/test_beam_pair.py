@@ -168,3 +168,26 @@ def test_a_record_of_more_individuals_than_there_are_is_set_aside():
         "it counts 201 individuals, more than the population 200"
     ]
     assert summed(driver).sums.total.records == 2
+
+
+def test_a_record_of_another_population_than_its_realization_has_is_set_aside_and_the_rest_kept_narrow():
+    plan = EstimateTransitions(
+        frames.STATES,
+        am.Binomial(0.5),
+        "estimate",
+        "mom",
+        replicates=1,
+        population_column="n",
+        stream=Stream(),
+    ).plan
+    driver = bundles.Driver(Pair(plan, Timing(ttl=TTL)), bundles.AtOnce())
+    given = [Record("0", t, np.array([9.0, 8.0, 7.0]), N) for t, N in enumerate((50.0, 50.0, 60.0, 50.0))]
+    given = [by_realization(record) for record in given]
+    driver.bundle(*((one, 0) for one in given))
+    assert len(driver.rejected) == 1
+    assert "60" in driver.rejected[0]["reason"]
+    assert "50" in driver.rejected[0]["reason"]
+    [known] = driver.known(given[0][0])
+    assert known.population == 50.0
+    assert (known.track.starts, known.track.stops) == ([0, 3], [1, 3])
+    assert {row.dtype for row in known.track.open.values()} == {np.dtype(np.int8)}
