@@ -136,9 +136,7 @@ class Cycle:
         object.__setattr__(self, "kinds", tuple(self.kinds))
         known = all(isinstance(k, int | np.integer) and not isinstance(k, bool) for k in self.kinds)
         if not known or sorted(set(self.kinds)) != list(range(len(set(self.kinds)))) or not self.kinds:
-            raise InputError(
-                f"cycle kinds must be numbers from 0 on, such as (0, 0, 0, 0, 0, 1, 1); got {self.kinds}"
-            )
+            raise InputError(f"cycle kinds must be numbers from 0 on, such as (0, 0, 1); got {self.kinds}")
 
     @classmethod
     def day_types(

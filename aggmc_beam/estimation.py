@@ -82,7 +82,7 @@ def estimate(
     level: of the intervals. replicates: number of jackknife groups, by default as many
         as the records fill, 10 to 50.
     constraints: what is known of the matrix beforehand, see `Constraints`. structure: how many states lie to
-        each other, to which the estimate is drawn as far as the counts tell too little, see `Structure`.
+        each other, to which the estimate is drawn where the counts tell too little, see `Structure`.
     open_population: individuals enter and leave, so that totals vary. outside: the name of one more
         state that holds them, counted as the population less all counts.
     missing: "reject", or "pairwise" if single entries are missing at random (NaN): then a record is used for the

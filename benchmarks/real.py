@@ -13,7 +13,8 @@ DIR holds CSV files of individual,time,state (panels, counted in random groups) 
 
 `best` the least error of a single estimator, picked with hindsight; identity is "nobody moves". Coverage
 is of intervals at 95%, `own` how often they hold the estimate itself, `width` their mean half width over
-1.96 times the root mean square error of the estimate. A warned run is one whose first line warns.
+1.96 times the root mean square error of the estimate, `made of` the parts of their squares in percent: sampling,
+differences, disagreement. A warned run is one whose first line warns.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import borrowed
+import cities
 import numpy as np
 import published as suppressed_and_rounded
 import uses
@@ -38,6 +41,7 @@ from realsets import bike_cases, elections, labour
 from violations import BROKEN, NOISES, RIGHT, VIOLATED, Case
 
 import aggmc_beam as am
+from aggmc_beam.result import PARTS
 
 #: Districts of an election that one is taken of.
 EVERY, EVERY_QUICK = 6, 24
@@ -56,6 +60,7 @@ class Row:
     own: list[float] = field(default_factory=list)
     half: list[float] = field(default_factory=list)
     miss: list[float] = field(default_factory=list)
+    squares: list[list[float]] = field(default_factory=list)
     grounds: Counter[str] = field(default_factory=Counter)
     warned: int = 0
     undetermined: int = 0
@@ -76,6 +81,7 @@ class Row:
             values.append(float(((point >= lower - 1e-9) & (point <= upper + 1e-9))[known].mean()))
         self.half.append(float((upper - lower)[known].mean() / 2))
         self.miss.append(float(((P - case.truth)[known] ** 2).mean()))
+        self.squares.append([float((getattr(found, part)[known] ** 2).mean()) for part in PARTS])
         self.cases += 1
         self.grounds[found.diagnostics["ground"]["name"]] += 1
         self.warned += bool(found.warnings)
@@ -99,6 +105,7 @@ class Row:
         warned = f"{self.warned} of {self.cases}" if self.cases > 1 else ("yes" if self.warned else "no")
         if self.undetermined:
             warned += f" (not determined: {self.undetermined})"
+        squares = np.mean(self.squares, 0)
         grounds = ", ".join(f"{n} {c}" if len(self.grounds) > 1 else n for n, c in self.grounds.most_common())
         return [
             *errors,
@@ -107,13 +114,14 @@ class Row:
             f"{np.mean(self.coverage):.2f}",
             f"{np.mean(self.own):.2f}",
             f"{self.width:.2f}",
+            "/".join(f"{100 * share:.0f}" for share in squares / max(squares.sum(), 1e-300)),
             grounds,
             warned,
         ]
 
 
 HEAD = ["set", "noise", "auto", "identity", "naive", "best single", "auto / best", "coverage", "own", "width"]
-HEAD += ["ground", "warned"]
+HEAD += ["made of", "ground", "warned"]
 
 
 def simulated(seeds: int) -> Iterator[Named]:
@@ -177,7 +185,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder of published data")
     parser.add_argument("--synthetic", action="store_true", help="panels that are made up, too")
-    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument(
         "--published", action="store_true", help="suppressed, rounded, missing, clipped counts"
@@ -202,7 +210,9 @@ def main() -> None:
     if options.write and not options.only:
         put(options.write, "table", lines)
     if not options.only:
+        borrowed.show(options.data, options.quick)
         uses.show(options.data, options.quick)
+        cities.show(options.data, options.quick)
 
 
 if __name__ == "__main__":

@@ -272,6 +272,7 @@ def test_a_matrix_that_changes_with_time_is_told_by_the_movement_about_the_means
     lower, upper = est.interval()
     assert ((lower <= truth + 1e-9) & (truth <= upper + 1e-9)).mean() > 0.85
     assert np.nanmax(est.disagreement) == 0
+    assert am.diagnose(n, population=200).recommended["chain"] == "per-step"
 
 
 def test_a_diagnosis_says_what_is_told_and_what_suits():

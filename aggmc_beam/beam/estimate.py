@@ -14,6 +14,7 @@ from aggmc_beam.beam.coders import StateCoder
 from aggmc_beam.beam.metrics import counter, distribution
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimators.registry import CELLS, GROUPS
+from aggmc_beam.estimators.structure import Structure
 from aggmc_beam.fit.fit import Settings
 from aggmc_beam.fit.groups import estimate_groups, labelled
 from aggmc_beam.noise import Noise
@@ -45,6 +46,7 @@ class Estimate(beam.PTransform):  # type: ignore[misc]
         level: float = 0.95,
         lags: int = 2,
         pooling: str = CELLS,
+        structure: Structure | None = None,
     ) -> None:
         super().__init__()
         if pooling == GROUPS:
@@ -54,7 +56,13 @@ class Estimate(beam.PTransform):  # type: ignore[misc]
             )
         if chain is not None:
             chain = Settings(chain=chain).chain
-        rest = {"estimator": estimator, "level": level, "lags": lags, "pooling": pooling}
+        rest = {
+            "estimator": estimator,
+            "level": level,
+            "lags": lags,
+            "pooling": pooling,
+            "structure": structure,
+        }
         self.fn = EstimateStates(None, noise, population, chain, **rest)
         self.handling: dict[str, Any] | None = None
 

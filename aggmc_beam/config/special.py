@@ -224,6 +224,28 @@ def _matrix(value: Any) -> tuple[tuple[float, ...], ...] | None:
     return rows if square else None  # type: ignore[return-value]
 
 
+def _points(value: Any) -> dict[str, tuple[float, float]] | None:
+    if not isinstance(value, Mapping) or not value:
+        return None
+    found = {}
+    for state, point in value.items():
+        pair = tuple(map(as_number, point)) if isinstance(point, list) else ()
+        if len(pair) != 2 or None in pair:
+            return None
+        found[str(state)] = pair
+    return found  # type: ignore[return-value]
+
+
+def points() -> Simple:
+    """Two numbers for each state."""
+    pair = {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}
+    return Simple(
+        "a mapping of states to two numbers, such as `{home: [52.5, 13.4]}`",
+        {"type": "object", "additionalProperties": pair},
+        _points,
+    )
+
+
 def square() -> Simple:
     """A square table of numbers."""
     schema = {"type": "array", "items": {"type": "array", "items": {"type": "number"}}}

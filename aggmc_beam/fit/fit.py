@@ -170,7 +170,8 @@ class Fit:
         diagnostics: dict[str, Any] = dict(point.diagnostics)
         if errors:
             found, share_error = data.uncertainty(point), data.share_error()
-            diagnostics["scores"] = scores = data.scores(point.P, found)
+            freedom = 1.0 - diagnostics.get("borrowed", {}).get("share", 0.0)
+            diagnostics["scores"] = scores = data.scores(point.P, found, freedom)
             if data.is_shocked(point, scores):
                 found = found.nothing_known()
             found = found.rows_unknown(self.lost)

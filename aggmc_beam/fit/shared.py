@@ -32,7 +32,7 @@ Exceptions = dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]]
 #: Prior variance of what is a cell's own from which cells by themselves are tried.
 WHOLLY = 0.02
 #: Standard errors by which they must predict better.
-SURELY = 1.0
+SURELY = 3.0
 
 
 def borrows(fit: Fit) -> bool:

@@ -11,8 +11,9 @@ import numpy as np
 from aggmc_beam.estimators.auto import View
 from aggmc_beam.estimators.constraints import Rules
 from aggmc_beam.estimators.dispersion import in_units
-from aggmc_beam.estimators.gravity import TOLD, Learned, Rates, learn, own_rates, rates_of, series_rates
+from aggmc_beam.estimators.gravity import TOLD, Learned, learn
 from aggmc_beam.estimators.latent import Latent
+from aggmc_beam.estimators.leaving import Rates, own_rates, rates_of, series_rates
 from aggmc_beam.estimators.structure import StateMap
 
 if TYPE_CHECKING:
