@@ -51,6 +51,9 @@ class Clock:
     zone: Zone = Zone()
     format: str | None = field(default=None, compare=False)
 
+    def __str__(self) -> str:
+        return f"{self.step} from {self.origin} in {self.zone.name}" if self.stamps else str(self.step)
+
     @property
     def stamps(self) -> bool:
         return isinstance(self.step, str)
@@ -75,8 +78,7 @@ class Clock:
             return self._of_stamp(value, column)
         found = _whole(value)
         if found is None:
-            hint = "; for time stamps give step as a duration such as 1h" if _is_stamp(value) else ""
-            raise Rejected(f"{column} is {shortened(value)}, not a whole number{hint}")
+            raise Rejected(f"{column} is {shortened(value)}, not a whole number{_hint(value)}")
         if abs(found) >= MAX_TIME:
             raise Rejected(f"{column} is {shortened(value)}, too far away for a time")
         if found % self.unit:
@@ -87,7 +89,7 @@ class Clock:
         stamp = read_stamp(value, self.format) if self.is_calendar or not isinstance(value, int) else None
         if stamp is None or stamp.unit not in CALENDAR.get(str(self.step), {INSTANT, DAY, WEEK}):
             raise Rejected(f"{column} is {shortened(value)}, {self._wanted(stamp)}")
-        found = int(self.steps(np.array([stamp.time]), not stamp.has_zone)[0])
+        found = self._step(stamp)
         if found == NEVER and self._moments(np.array([stamp.time]), not stamp.has_zone)[0] == NEVER:
             raise Rejected(f"{column} is {shortened(value)}, which clocks in {self.zone.name} skip")
         if found == NEVER:
@@ -96,6 +98,13 @@ class Clock:
                 f"{self._shown(self.origin)}"
             )
         return found
+
+    def _step(self, stamp: Stamp) -> int:
+        """As `steps`, of one; a stream reads its records one at a time."""
+        if not self.is_calendar and (stamp.has_zone or self.zone.is_utc):
+            step, rest = divmod(stamp.time - self.origin, self.unit)
+            return NEVER if rest else step
+        return int(self.steps(np.array([stamp.time]), not stamp.has_zone)[0])
 
     def _wanted(self, stamp: Stamp | None) -> str:
         if self.format is not None:
@@ -210,5 +219,13 @@ def _whole(value: Any) -> int | None:
     return int(value) if whole else None
 
 
-def _is_stamp(value: Any) -> bool:
-    return not isinstance(value, int | float) and read_stamp(value) is not None
+def _hint(value: Any) -> str:
+    """What step a time stamp asks for."""
+    stamp = None if isinstance(value, int | float) else read_stamp(value)
+    if stamp is None:
+        return ""
+    if stamp.unit == INSTANT:
+        return "; for time stamps give step as a duration such as 1h"
+    if stamp.unit == DAY:
+        return "; for dates give step as day, week, month, quarter or year"
+    return f"; give step as {stamp.unit}"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from aggmc_beam.commands import need_file
 from aggmc_beam.config import Config, changed_config
 from aggmc_beam.errors import InputError, UsageError
 from aggmc_beam.fit.groups import by_group
@@ -69,6 +71,7 @@ def _sequence(found: Sequence[Estimate | Sequence[Estimate]]) -> Sequence[Estima
 
 def read_results(path: Path) -> Results:
     """The newest estimates of a run, by group."""
+    need_file(os.fspath(path))
     source = path / output.ESTIMATES if path.is_dir() else path
     lines = storage.read_bytes(source).decode("utf-8").splitlines()
     found = [Estimate.from_json(line) for line in lines if line.strip()]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from datetime import time as time_of_day
 from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,7 @@ class Schema:
         """The columns that tell the time."""
         return [self.time] if isinstance(self.time, str) else list(self.time)
 
-    @property
+    @cached_property
     def time_name(self) -> str:
         """The time as messages call it."""
         return " ".join(self.times)
@@ -201,7 +202,7 @@ def read_json(text: str | bytes) -> Any:
     if len(text) > MAX_BYTES:
         raise Rejected(f"it is longer than {MAX_BYTES >> 20} MB")
     try:
-        found = json.loads(text, object_pairs_hook=_first)
+        found = _read_json(text)
     except UnicodeDecodeError as error:
         raise Rejected(f"the line is not UTF-8 text ({error.reason})") from None
     except (ValueError, RecursionError) as error:  # also integers of thousands of digits
@@ -214,6 +215,17 @@ def read_json(text: str | bytes) -> Any:
 def _first(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     return found if len(found) == len(pairs) else dict(reversed(pairs))
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_first)
+
+
+def _read_json(text: str | bytes) -> Any:
+    """As `json.loads`, which makes a decoder for each text and guesses its encoding: here once that fails."""
+    try:
+        return _DECODER.decode(text if isinstance(text, str) else text.decode())
+    except ValueError:
+        return json.loads(text, object_pairs_hook=_first)
 
 
 def openings(text: str | bytes) -> int:
@@ -339,8 +351,8 @@ def _plain_numbers(values: Sequence[Any]) -> np.ndarray | None:
         found = np.array(values, np.float64)
     except OverflowError:
         return None
-    # NaN is not below anything.
-    return found if len(found) and np.abs(found).max() < MAX_COUNT else None
+    # As quick as it gets, and not true where one is NaN or, squared, as large as may be.
+    return found if len(found) and found.dot(found) < MAX_COUNT**2 else None
 
 
 def _long_count(row: Mapping[str, Any], schema: Schema) -> np.ndarray:

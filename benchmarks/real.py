@@ -3,6 +3,7 @@
     python benchmarks/real.py                 simulated counts: the model as it is, and its violations
     python benchmarks/real.py --data DIR      and published data whose moves are known, as found in DIR
     python benchmarks/real.py --quick         two seeds, few districts: in a minute
+    python benchmarks/real.py --write docs/real.md     and put the table there
     python benchmarks/real.py --published     instead, counts as publishers show them: published.py
 
 DIR holds CSV files of individual,time,state (panels, counted in random groups) and what
@@ -32,6 +33,7 @@ import cities
 import numpy as np
 import published as suppressed_and_rounded
 import uses
+from page import put
 from panels import panel_case, read_paths, singles, synthetic_paths
 from realsets import bike_cases, elections, labour
 from violations import BROKEN, NOISES, RIGHT, VIOLATED, Case
@@ -181,6 +183,7 @@ def main() -> None:
     parser.add_argument(
         "--published", action="store_true", help="suppressed, rounded, missing, clipped counts"
     )
+    parser.add_argument("--write", type=Path, help="a page to put the table into")
     parser.add_argument("--only", default="", help="only sets whose name holds this")
     options = parser.parse_args()
     seeds = 2 if options.quick else options.seeds
@@ -196,7 +199,9 @@ def main() -> None:
         if options.data is not None:
             yield from published(options.data, options.quick)
 
-    table(all_cases(), lambda name: options.only in name)
+    lines = table(all_cases(), lambda name: options.only in name)
+    if options.write and not options.only:
+        put(options.write, "table", lines)
     if not options.only:
         uses.show(options.data, options.quick)
         cities.show(options.data, options.quick)

@@ -18,8 +18,7 @@ def build(pipeline, subscription, topic, size=6 * 3600, every=3600, early=60):
             trigger=AfterWatermark(early=AfterProcessingTime(early)),
             accumulation_mode=AccumulationMode.ACCUMULATING,
         )
-        | beam.WithKeys("all")
-        | beam.CombinePerKey(sums).with_hot_key_fanout(4)
+        | beam.CombineGlobally(sums).with_fanout(4).without_defaults()
         | Estimate()
         | WriteEstimates(pubsub=topic)
     )

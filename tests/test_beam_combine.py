@@ -237,31 +237,87 @@ def test_it_combines_by_key_globally_in_lists_with_fanout_and_in_groups():
         assert_that(grouped, check_matrices(expected), "fields")
 
 
-@pytest.mark.parametrize("mode", [trigger.AccumulationMode.DISCARDING, trigger.AccumulationMode.ACCUMULATING])
-def test_it_keeps_windows(mode):
+MODES = trigger.AccumulationMode.DISCARDING, trigger.AccumulationMode.ACCUMULATING
+
+
+@pytest.mark.parametrize("mode", MODES, ids=["discarding", "accumulating"])
+@pytest.mark.parametrize(("windows", "starts"), [
+    (window.FixedWindows(20), (0, 20)), (window.SlidingWindows(20, 10), (-10, 0, 10, 20, 30)),
+], ids=["fixed", "sliding"])  # fmt: skip
+def test_it_keeps_windows_with_fan_out_and_without(windows, starts, mode):
     y = counts(steps=40, realizations=25)
     expected = {
-        start: am.estimate(y[:, max(0, start) : start + 20], states=STATES, population=50)
-        for start in (-10, 0, 10, 20, 30)
+        start: am.estimate(y[:, max(0, start) : start + 20], states=STATES, population=50) for start in starts
     }
     with beam.Pipeline("FnApiRunner") as p:
-        found = (
+        given = (
             p
             | beam.Create(rows_of(y))
             | beam.Map(lambda r: window.TimestampedValue(("all", r), r["time"]))
-            | beam.WindowInto(
-                window.SlidingWindows(20, 10), trigger=trigger.AfterWatermark(), accumulation_mode=mode
-            )
-            | beam.CombinePerKey(sums_fn())
-            | Estimate()
-            | beam.Map(lambda kv, w=beam.DoFn.WindowParam: (int(w.start), kv[1]))
+            | beam.WindowInto(windows, trigger=trigger.AfterWatermark(), accumulation_mode=mode)
         )
-        assert_that(found, check_matrices(expected))
+        for fanout in (None, 3):
+            combine = beam.CombinePerKey(sums_fn())
+            sums = given | f"Sum {fanout}" >> (combine.with_hot_key_fanout(fanout) if fanout else combine)
+            found = sums | f"Estimate {fanout}" >> Estimate()
+            started = found | f"Started {fanout}" >> beam.Map(
+                lambda kv, w=beam.DoFn.WindowParam: (int(w.start), kv[1])
+            )
+            assert_that(started, check_matrices(expected), f"fan-out {fanout}")
 
 
-def test_its_output_is_a_state_by_type():
-    fn = sums_fn()
-    assert isinstance(combined(fn, rows_of(counts(steps=3))), AggregationState)
+@pytest.mark.parametrize(("mode", "each"), [(MODES[0], [20, 20, 20]), (MODES[1], [20, 40, 60])])
+def test_early_panes_hold_what_came_since_the_last_or_all_of_it(mode, each):
+    rows = rows_of(counts(steps=10, realizations=6))
+    stream = Arrivals()
+    for start in (0, 20, 40):
+        part = [window.TimestampedValue(("all", r), r["time"]) for r in rows[start : start + 20]]
+        stream = stream.add_elements(part)
+    options = PipelineOptions(["--streaming", "--allow_unsafe_triggers"])
+    with beam.Pipeline("BundleBasedDirectRunner", options=options) as p:
+        every = trigger.Repeatedly(trigger.AfterCount(20))
+        given = p | stream.advance_watermark_to_infinity() | beam.WindowInto(
+            window.FixedWindows(1000), trigger=every, accumulation_mode=mode
+        )  # fmt: skip
+        sums = given | beam.CombinePerKey(sums_fn())
+        assert_that(sums | beam.MapTuple(lambda key, state: state.records), equal_to(each))
+
+
+def test_sums_without_a_key_have_estimates_without_one(tmp_path):
+    y = counts(steps=5)
+    with beam.Pipeline("FnApiRunner") as p:
+        given = p | beam.Create(rows_of(y))
+        sums = given | beam.CombineGlobally(sums_fn())
+        keyed = given | beam.WithKeys("north") | beam.CombinePerKey(sums_fn())
+        assert sums.element_type is AggregationState
+        assert keyed.element_type.tuple_types[1] is AggregationState
+        found, others = (some | f"Estimate {i}" >> Estimate() for i, some in enumerate((sums, keyed)))
+        assert found.element_type is am.Estimate
+        for i, some in enumerate((found, others)):
+            _ = some | f"Write {i}" >> WriteEstimates(str(tmp_path / str(i)))
+    expected = am.estimate(y, states=STATES, population=50)
+    for i, group in enumerate((None, {"key": "north"})):
+        [line] = (tmp_path / str(i) / "estimates.jsonl").read_text().splitlines()
+        one = am.Estimate.from_json(line)
+        assert one.group == group
+        np.testing.assert_array_equal(one.transition_matrix, expected.transition_matrix)
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: SumsCombineFn(STATES, estimator="mom"), "estimator"),
+        (lambda: SumRecords(STATES, stream=Stream()), "stream"),
+        (lambda: ParseRecords(STATES, relization="k"), "relization"),
+        (lambda: EstimateTransitions(STATES, "exact"), "must be a noise model"),
+        (lambda: EstimateTransitions(STATES, stream={"refresh": "1s"}), "must be Stream"),
+        (lambda: EstimateTransitions(STATES, chain={"cycle": 4}), "chain .* is not known"),
+        (lambda: EstimateTransitions("in"), "a list of names"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused_when_a_pipeline_is_made(make, why):
+    with pytest.raises((InputError, TypeError), match=why):
+        make()
 
 
 def test_estimate_may_hand_over_what_fails():

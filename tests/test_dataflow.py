@@ -33,6 +33,12 @@ BEAMS = {
     # The one key of a global combine, None; a dictionary of counts, which Beam writes as such.
     ("Total/CombinePerKey/GroupByKey", "input"): {"DeterministicFastPrimitivesCoderV2"},
     ("Total/CombinePerKey", "accumulator"): {"FastPrimitivesCoder"},
+    # Here of text to numbers and text.
+    ("Reasons/CombinePerKey/GroupByKey", "input"): {
+        "DeterministicFastPrimitivesCoderV2",
+        "FastPrimitivesCoder",
+    },
+    ("Reasons/CombinePerKey", "accumulator"): {"FastPrimitivesCoder"},
 }
 
 

@@ -40,7 +40,7 @@ BAD = {
     "wordy N": (lambda: am.estimate(counts(), population="many"), "'estimate'; got 'many'"),
     "too many N": (lambda: am.estimate(counts(), population=[1, 2]), "or 3, one per realization"),
     "small N": (lambda: am.estimate(counts(), population=99), "more than the population 99"),
-    "moving totals": (lambda: am.estimate(exceeding()), "totals of exact counts change"),
+    "moving totals": (lambda: am.estimate(exceeding()), "realization 1, step 4: its counts add up to 150"),
     "alpha 0": (lambda: am.Binomial(0.0), r"alpha"),
     "alpha 1.2": (lambda: am.Binomial(1.2), r"alpha"),
     "singular A": (lambda: am.Linear(np.ones((2, 2))), "singular"),
@@ -69,7 +69,7 @@ BAD = {
     ),
     "more than N": (
         lambda: am.estimate(counts(), noise=am.Binomial("estimate"), population=50),
-        r"lies in \(0, 1\]",
+        "counts 100 individuals, more than the population 50",
     ),
 }
 

@@ -11,11 +11,13 @@ import pytest
 
 import aggmc_beam as am
 from aggmc_beam.beam import EstimateTransitions, Stream, stream_coders, stream_values
+from aggmc_beam.beam.codec import narrow
+from aggmc_beam.beam.coders import RecordCoder
 from aggmc_beam.beam.joining import Arrivals
-from aggmc_beam.beam.known import narrow
 from aggmc_beam.beam.stream_sums import StreamRule, without_late
 from aggmc_beam.beam.stream_values import FIRST, NEW, OLD, Delta, Known, Snapshot, Status
 from aggmc_beam.errors import InputError
+from aggmc_beam.records import Record
 from aggmc_beam.sums.moments import Counts
 from aggmc_beam.sums.sums import Sums
 from aggmc_beam.sums.track import Track
@@ -36,7 +38,7 @@ def arrivals(y, order, size):
         for i in order[at : at + size]:
             k, t = divmod(int(i), y.shape[1])
             is_first = not tracks[k].starts
-            row = narrow(y[k, t])
+            row = narrow(y[k, t])[1]
             found.add(f"r{k}", k, None, is_first, t, row, tracks[k].take(t, row))
         found.counts["duplicates"] += 1
         yield found
@@ -92,7 +94,7 @@ def test_step_means_are_kept_in_bins_that_widen():
     assert made.bins == 4096
 
 
-@pytest.mark.parametrize(("S", "bins"), [(2, 4096), (10, 4096), (100, 512), (1000, 64), (5000, 64)])
+@pytest.mark.parametrize(("S", "bins"), [(2, 4096), (10, 4096), (100, 512), (1000, 64), (2000, 64)])
 def test_there_are_fewer_bins_for_more_states(S, bins):
     made = EstimateTransitions([str(i) for i in range(S)], am.Exact(), stream=Stream())
     assert StreamRule.of(made.plan).bins == bins
@@ -121,8 +123,9 @@ def values():
     [bundle] = arrivals(y, np.random.default_rng(2).permutation(8), 8)
     bundle.inhabit(200.0)
     delta = bundle.delta(3)
-    track = Track([3, 9], [4, 9], {3: narrow(np.array([1.0, 2, 300])), 9: np.array([0.5, 2.5, 1])})
+    track = Track([3, 9], [4, 9], {3: narrow(np.array([1.0, 2, 300]))[1], 9: np.array([0.5, 2.5, 1])})
     return {
+        "record": (RecordCoder(), Record("7", 3, np.array([1, 2.5]), 3.5, ("north",))),
         "snapshot": (stream_coders.SnapshotCoder(), made.sums([delta], 0)),
         "delta": (
             stream_coders.DeltaCoder(),

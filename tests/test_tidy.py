@@ -270,6 +270,7 @@ def test_spoiled_files_are_read_as_by_python(name, piece, tmp_path, monkeypatch)
     @settings(RELAXED, max_examples=300)
     @given(MUTATIONS)
     @example([(0.996, "insert", b'"'), (0.992, "insert", b'"')])
+    @example([(1.0, "insert", b" ")])
     def holds(changes):
         data = head + mutated(body, changes)
         if ending == "csv":

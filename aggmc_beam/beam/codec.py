@@ -20,6 +20,8 @@ VERSION = 1
 _FORMS = ("<i1", "<i2", "<i4", "<i8", "<f8")
 _WHOLE = len(_FORMS)
 _DTYPES = [np.dtype(form) for form in _FORMS]
+#: Whole numbers of the first forms lie below these.
+_LIMITS = (1 << 7, 1 << 15, 1 << 31)
 #: Up to this many numbers plain Python is quicker than numpy.
 _SMALL = 64
 _text = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
@@ -35,7 +37,7 @@ def encode(kind: int, meta: Any, *arrays: np.ndarray) -> bytes:
     text = _text(meta).encode()
     parts = [bytes([VERSION, kind]), _varint(len(text)), text, _varint(len(arrays))]
     for array in arrays:
-        form, packed = _narrow(np.asarray(array))
+        form, packed = narrow(np.asarray(array))
         parts += [bytes([form, packed.ndim]), *(_varint(n) for n in packed.shape), _bytes(packed)]
     return b"".join(parts)
 
@@ -47,11 +49,7 @@ def decode(data: bytes, kind: int, narrow: bool = False) -> tuple[Any, list[np.n
 
     Every length is compared with the bytes that are left before anything of that size is made.
     """
-    if len(data) < 2 or data[0] != VERSION:
-        version = data[0] if data else "none"
-        raise InputError(f"these bytes have format version {version}; this release reads {VERSION}")
-    if data[1] != kind:
-        raise InputError(f"these bytes hold a value of kind {data[1]}, but kind {kind} is needed here")
+    check_kind(data[0] if len(data) > 1 else "none", data[1] if len(data) > 1 else "none", kind)
     with refusing("an encoded value"):
         size, at = _read_varint(data, 2)
         meta = json.loads(data[at : at + size])
@@ -63,6 +61,19 @@ def decode(data: bytes, kind: int, narrow: bool = False) -> tuple[Any, list[np.n
         if at != len(data):
             raise InputError(f"it has {len(data)} bytes where {at} were written")
     return meta, arrays
+
+
+def check_kind(version: int | str, found: int | str, wanted: int) -> None:
+    """`InputError` for bytes of another version, or of a value of another kind."""
+    if version != VERSION:
+        raise InputError(f"these bytes have format version {version}; this release reads {VERSION}")
+    if found != wanted:
+        raise InputError(f"these bytes hold a value of kind {found}, but kind {wanted} is needed here")
+
+
+def stored(data: bytes, form: int) -> np.ndarray:
+    """The numbers in bytes of a form that `narrow` gave."""
+    return np.frombuffer(data, _DTYPES[form % _WHOLE])
 
 
 def _read_array(data: bytes, at: int, narrow: bool) -> tuple[np.ndarray, int]:
@@ -90,28 +101,34 @@ def _bytes(array: np.ndarray) -> Any:
     return array.tobytes() if array.size <= _SMALL else np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
-def _narrow(array: np.ndarray) -> tuple[int, np.ndarray]:
-    """The narrowest exact form; those from `_WHOLE` on are whole numbers that were floats."""
+def narrow(array: np.ndarray) -> tuple[int, np.ndarray]:
+    """The narrowest exact form of numbers; forms from `_WHOLE` on are whole numbers that were floats.
+
+    >>> narrow(np.array([3.0, 200.0])), narrow(np.array([0.5]))
+    ((6, array([  3, 200], dtype=int16)), (4, array([0.5])))
+    """
     floats = array.dtype.kind == "f"
-    if floats or array.dtype not in _DTYPES:
+    if floats or array.dtype.kind != "i":
         array = array.astype(np.float64 if floats else np.int64, copy=False)
     low: Any = 0
     high: Any = 0
-    if 0 < array.size <= _SMALL:
-        numbers = array.ravel().tolist()
+    few = array.ravel().tolist() if array.size <= _SMALL else None
+    if few:
+        total = sum(few)
         # Of NaN among others min and max tell nothing.
-        low, high = (min(numbers), max(numbers)) if sum(numbers) == sum(numbers) else (np.nan, np.nan)
-    elif array.size:
+        low, high = (min(few), max(few)) if total == total else (np.nan, np.nan)
+    elif few is None:
         some = array.flat[:_SMALL]
         if floats and not (np.rint(some) == some).all():
             return 4, array
         low, high = array.min(), array.max()
-    for form, bits in enumerate((8, 16, 32)):
-        if -(1 << (bits - 1)) <= low and high < 1 << (bits - 1):  # False for NaN
+    for form, limit in enumerate(_LIMITS):
+        if -limit <= low and high < limit:  # False for NaN
             packed = array.astype(_DTYPES[form], copy=False)
             if not floats:
                 return form, packed
-            return (_WHOLE + form, packed) if (packed == array).all() else (4, array)
+            same = (packed == array).all() if few is None else packed.ravel().tolist() == few
+            return (_WHOLE + form, packed) if same else (4, array)
     return (4, array) if floats else (3, array.astype(np.int64, copy=False))
 
 

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import functools
+import json
+import math
+import struct
 from typing import Any
 
 from apache_beam import coders
 
 from aggmc_beam.beam import codec
+from aggmc_beam.errors import InputError
 from aggmc_beam.records import Record
 from aggmc_beam.result import Estimate
 from aggmc_beam.sums.state import AggregationState
-from aggmc_beam.sums.storage import refusing
+from aggmc_beam.sums.storage import BROKEN, refusal
 
-# 1 to 6 and 8 to 11 were used before, 12 to 14 are those of `stream_coders` and `known`, 15 and 16 of `blocks` and
-# `combine`, 20 of `live_coder`.
-RECORD = 7
+# 1 to 11 were used before, 12 to 14 are those of `stream_coders` and `known`, 15 and 16 of `blocks` and `combine`,
+# 20 of `live_coder`.
+RECORD = 17
+#: Version, kind, form of the counts, time, population or NaN, lengths of the realization and the group, states.
+_RECORD = struct.Struct("<BBBqdIII")
 
 
 class SmallCoder(coders.Coder):  # type: ignore[misc]
@@ -28,8 +34,10 @@ class SmallCoder(coders.Coder):  # type: ignore[misc]
         take_apart = cls.decode
 
         def decode(self: Any, encoded: bytes) -> Any:
-            with refusing(f"an encoded {cls.of.__name__}"):
+            try:
                 return take_apart(self, encoded)
+            except BROKEN as error:
+                raise refusal(f"an encoded {cls.of.__name__}", error) from error
 
         cls.decode = functools.wraps(take_apart)(decode)
 
@@ -63,15 +71,31 @@ class StateCoder(SmallCoder):
 
 
 class RecordCoder(SmallCoder):
+    """Each record of a stream is written and read once, so its bytes are put together by hand. Counts that were read
+    stay in as few bytes as they are stored in."""
+
     of = Record
 
     def encode(self, value: Record) -> bytes:
-        meta = [value.realization, value.time, value.population, list(value.group)]
-        return codec.encode(RECORD, meta, value.counts)
+        name = value.realization.encode()
+        group = json.dumps(value.group, ensure_ascii=False).encode() if value.group else b""
+        form, counts = codec.narrow(value.counts)
+        N = math.nan if value.population is None else value.population
+        sizes = len(name), len(group), counts.size
+        return (
+            _RECORD.pack(codec.VERSION, RECORD, form, value.time, N, *sizes) + name + group + counts.tobytes()
+        )
 
     def decode(self, encoded: bytes) -> Record:
-        (realization, time, population, group), (counts,) = codec.decode(encoded, RECORD)
-        return Record(realization, time, counts, population, tuple(group))
+        version, kind, form, time, N, name, group, S = _RECORD.unpack_from(encoded)
+        codec.check_kind(version, kind, RECORD)
+        at = _RECORD.size
+        realization = encoded[at : at + name].decode()
+        names = tuple(json.loads(encoded[at + name : at + name + group])) if group else ()
+        counts = codec.stored(encoded[at + name + group :], form)
+        if len(counts) != S:
+            raise InputError(f"it has {len(counts)} counts where {S} were written")
+        return Record(realization, time, counts, None if N != N else N, names)
 
 
 class EstimateCoder(SmallCoder):

@@ -65,6 +65,7 @@ class Accumulated:
         return state
 
 
+@beam.typehints.with_output_types(AggregationState)
 class SumsCombineFn(beam.CombineFn):  # type: ignore[misc]
     """Combines records to an `AggregationState`: their sums, from which `Estimate` makes estimates.
 
@@ -77,7 +78,9 @@ class SumsCombineFn(beam.CombineFn):  # type: ignore[misc]
     Elements that are no records are counted as rejected. A key or window without any valid record is an error,
     unless `max_rejected` says how many may be rejected.
 
-    `states`, `noise`, `population`, `chain`, `missing`, `values` and fields are those of `EstimateTransitions`.
+    `states`, `noise`, `population`, `chain` and `fields` (`realization`, `time`, `counts`, `population_column`,
+    `group_by`, `step`, `origin`, `replicates`, `block`, `max_rejected`, `missing`, `values`) are those of
+    `EstimateTransitions`.
     `block` is a number of steps: with it, the jackknife groups are blocks of so many steps, whatever the data hold.
     Without it, they are told by the first records to be summed, some 100,000 of a key, as the local engine does it.
 
@@ -91,31 +94,9 @@ class SumsCombineFn(beam.CombineFn):  # type: ignore[misc]
     north 5
     """
 
-    def __init__(
-        self,
-        states: Sequence[str],
-        noise: Noise | None = None,
-        population: float | str = "estimate",
-        chain: Any = "stationary",
-        realization: str = "realization",
-        time: str = "time",
-        counts: str | Sequence[str] = "counts",
-        population_column: str | None = None,
-        group_by: Sequence[str] = (),
-        step: int | str = 1,
-        origin: int | None = None,
-        replicates: int | None = None,
-        block: int | None = None,
-        max_rejected: int | float | None = None,
-        missing: str = "reject",
-        values: str = "counts",
-    ) -> None:
-        self._set(make_plan(
-            states, noise, population, chain=chain, realization=realization, time=time, counts=counts,
-            population_column=population_column, group_by=group_by, step=step, origin=origin,
-            replicates=replicates, block=block, max_rejected=max_rejected, missing=missing,
-            values=values,
-        ))  # fmt: skip
+    def __init__(self, states: Sequence[str], noise: Noise | None = None, population: float | str = "estimate",
+                 chain: Any = "stationary", **fields: Any) -> None:  # fmt: skip
+        self._set(make_plan(states, noise, population, chain, **fields))
 
     @classmethod
     def of_plan(cls, plan: Plan) -> SumsCombineFn:

@@ -59,8 +59,8 @@ def rejection(element: Any, reason: str) -> dict[str, Any]:
 def payload(element: Any) -> Any:
     """What arrived: JSON-able and not longer than `MAX_PAYLOAD`. Bytes that are no text stand as escapes.
 
-    >>> payload(b"a\xed\xa0\x80")
-    'a\\xed\\xa0\\x80'
+    >>> payload(b"a\\xed\\xa0\\x80")
+    'a\\\\xed\\\\xa0\\\\x80'
     """
     data = getattr(element, "data", None)
     if isinstance(data, bytes) and hasattr(element, "attributes"):

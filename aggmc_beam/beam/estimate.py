@@ -13,6 +13,7 @@ from apache_beam.transforms.window import IntervalWindow
 from aggmc_beam.beam.coders import StateCoder
 from aggmc_beam.beam.metrics import counter, distribution
 from aggmc_beam.errors import InputError
+from aggmc_beam.estimators.registry import CELLS, GROUPS
 from aggmc_beam.estimators.structure import Structure
 from aggmc_beam.fit.fit import Settings
 from aggmc_beam.fit.groups import estimate_groups, labelled
@@ -26,8 +27,8 @@ beam.coders.registry.register_coder(AggregationState, StateCoder)
 
 
 class Estimate(beam.PTransform):  # type: ignore[misc]
-    """(key, state) to (key, estimate): one for each group of the state, and each cell of its chain. An estimate tells
-    the window of Beam that it belongs to.
+    """(key, state) to (key, estimate), or a state to an estimate: one for each group of the state, and each cell of
+    its chain. An estimate tells the window of Beam that it belongs to.
 
     States come from `SumsCombineFn`, `SumRecords` or a run. `noise`, `population` and `chain` are those that the
     sums were made for, unless they are given. A state with too little data to be estimated from has no estimate;
@@ -44,19 +45,32 @@ class Estimate(beam.PTransform):  # type: ignore[misc]
         chain: Any = None,
         level: float = 0.95,
         lags: int = 2,
+        pooling: str = CELLS,
         structure: Structure | None = None,
     ) -> None:
         super().__init__()
+        if pooling == GROUPS:
+            raise InputError(
+                "pooling 'groups' needs all groups at once, and this transform sees one state after the other; "
+                "EstimateTransitions(pooling='groups') has them all"
+            )
         if chain is not None:
             chain = Settings(chain=chain).chain
-        self.fn = EstimateStates(noise, population, estimator, chain, level, lags, structure=structure)
+        rest = {
+            "estimator": estimator,
+            "level": level,
+            "lags": lags,
+            "pooling": pooling,
+            "structure": structure,
+        }
+        self.fn = EstimateStates(None, noise, population, chain, **rest)
         self.handling: dict[str, Any] | None = None
 
     @classmethod
     def with_settings(cls, settings: Settings) -> Estimate:
         """With settings made before."""
         made = cls()
-        made.fn = EstimateStates(settings=settings)
+        made.fn = EstimateStates(settings)
         return made
 
     def with_exception_handling(self, **options: Any) -> Estimate:
@@ -68,40 +82,32 @@ class Estimate(beam.PTransform):  # type: ignore[misc]
         step = beam.ParDo(self.fn)
         if self.handling is not None:
             return sums | "Estimate" >> step.with_exception_handling(**self.handling)
-        return sums | "Estimate" >> step.with_output_types(tuple[Any, Found])
+        bare = sums.element_type is AggregationState
+        return sums | "Estimate" >> step.with_output_types(Found if bare else tuple[Any, Found])
 
 
 class EstimateStates(beam.DoFn):  # type: ignore[misc]
-    """The estimates of states, with the key of each."""
+    """The estimates of states, with the key of each that has one."""
 
     def __init__(
         self,
+        settings: Settings | None = None,
         noise: Noise | None = None,
         population: float | str | None = None,
-        estimator: str = "auto",
         chain: Any = None,
-        level: float = 0.95,
-        lags: int = 2,
-        settings: Settings | None = None,
-        structure: Structure | None = None,
+        **rest: Any,
     ) -> None:
-        self.given = noise, population, chain
-        self.settings = settings
-        self.rest: dict[str, Any] = {
-            "estimator": estimator,
-            "level": level,
-            "lags": lags,
-            "structure": structure,
-        }
+        self.settings, self.given, self.rest = settings, (noise, population, chain), rest
         self.skip = True
         Settings(**self.rest)
         self.seconds = distribution("milliseconds_per_estimate")
         self.skipped = counter("skipped_groups")
 
     def process(
-        self, element: tuple[Any, AggregationState], window: Any = beam.DoFn.WindowParam
-    ) -> Iterator[tuple[Any, Found]]:
-        key, state = element
+        self, element: tuple[Any, AggregationState] | AggregationState, window: Any = beam.DoFn.WindowParam
+    ) -> Iterator[tuple[Any, Found] | Found]:
+        bare = isinstance(element, AggregationState)
+        key, state = (None, element) if isinstance(element, AggregationState) else element
         for _, found in self.estimates(state):
             if isinstance(found, InputError):
                 if not self.skip:
@@ -109,7 +115,8 @@ class EstimateStates(beam.DoFn):  # type: ignore[misc]
                 self.skipped.inc()
                 continue
             for one in found:
-                yield key, in_window(one, window)
+                told = in_window(one, window)
+                yield told if bare else (key, told)
 
     def estimates(self, state: AggregationState) -> Iterator[tuple[Group, list[Found] | InputError]]:
         """The estimates of each group, labelled with its names and times, or why there are none."""

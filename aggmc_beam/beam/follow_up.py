@@ -39,6 +39,13 @@ SHARDS, SETTLE = 4, 10**6
 #: Windows whose estimates are kept.
 WINDOWS = 60
 FLOWS, FORECASTS, SCORES, ALARMS, CHANGES = "flows", "forecasts", "scores", "alarms", "changes"
+#: Rows that were handed out.
+TOLD = {
+    FLOWS: counter("flows"),
+    FORECASTS: counter("forecasts"),
+    SCORES: counter("scores"),
+    ALARMS: counter("alarms"),
+}
 _RECORDS, _ESTIMATE = 0, 1
 _Keyed = tuple[str, tuple[int, bytes]]
 
@@ -305,7 +312,7 @@ def rows_of(told: Told) -> Iterator[Any]:
     for tag, tables in tagged:
         for table in tables:
             rows = _rows(table)
-            counter(tag).inc(len(rows))
+            TOLD[tag].inc(len(rows))
             yield from (beam.pvalue.TaggedOutput(tag, row) for row in rows)
     for realization, why in told.without.items():
         rejected = {

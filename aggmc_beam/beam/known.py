@@ -10,17 +10,17 @@ import struct
 
 import numpy as np
 
+from aggmc_beam.beam import codec
 from aggmc_beam.beam.stream_values import Known
 from aggmc_beam.errors import InputError
 from aggmc_beam.sums.track import Track
 
-VERSION, KIND = 1, 13
+KIND = 13
 #: Version, kind, what there is, newest, floor, population, states, runs, open records.
 _HEAD = struct.Struct("<BBBqqdIII")
 _TRACK, _FLOOR, _POPULATION = 1, 2, 4
 _FORMS = tuple(np.dtype(form) for form in ("|i1", "<i2", "<i4", "<f8"))
 _FORM_OF = {dtype: form for form, dtype in enumerate(_FORMS)}
-_LIMITS = (1 << 7, 1 << 15, 1 << 31)
 
 
 def pack(known: Known) -> bytes:
@@ -33,14 +33,14 @@ def pack(known: Known) -> bytes:
     )
     about = known.newest, known.floor or 0, known.population or 0.0
     if track is None:
-        return _HEAD.pack(VERSION, KIND, flags, *about, 0, 0, 0)
+        return _HEAD.pack(codec.VERSION, KIND, flags, *about, 0, 0, 0)
     times = sorted(track.open)
     rows = [track.open[t] for t in times]
     S = len(rows[0]) if rows else 0
     forms = bytes([_FORM_OF[row.dtype] for row in rows])
     return b"".join(
         [
-            _HEAD.pack(VERSION, KIND, flags, *about, S, len(track.starts), len(times)),
+            _HEAD.pack(codec.VERSION, KIND, flags, *about, S, len(track.starts), len(times)),
             struct.pack(f"<{2 * len(track.starts) + len(times)}q", *track.starts, *track.stops, *times),
             forms,
             *[row.tobytes() for row in rows],
@@ -49,15 +49,9 @@ def pack(known: Known) -> bytes:
 
 
 def unpack(data: bytes) -> Known:
-    """What was given to `pack`; `InputError` for any other bytes."""
-    try:
-        version, kind, flags, newest, floor, population, S, runs, number = _HEAD.unpack_from(data)
-    except struct.error:
-        raise InputError(f"these {len(data)} bytes are too few for what is known of a realization") from None
-    if version != VERSION:
-        raise InputError(f"these bytes have format version {version}; this release reads {VERSION}")
-    if kind != KIND:
-        raise InputError(f"these bytes hold a value of kind {kind}, but kind {KIND} is needed here")
+    """What was given to `pack`."""
+    version, kind, flags, newest, floor, population, S, runs, number = _HEAD.unpack_from(data)
+    codec.check_kind(version, kind, KIND)
     track = _track(data, S, runs, number) if flags & _TRACK else None
     if track is None and len(data) != _HEAD.size:
         raise InputError("these bytes hold more than what is known of a realization")
@@ -80,18 +74,3 @@ def _track(data: bytes, S: int, runs: int, number: int) -> Track[np.ndarray]:
         rows[t] = np.frombuffer(data, _FORMS[form], S, at)
         at += rows[t].nbytes
     return Track(list(steps[:runs]), list(steps[runs : 2 * runs]), rows)
-
-
-def narrow(values: np.ndarray) -> np.ndarray:
-    """Finite numbers in the narrowest exact form.
-
-    >>> narrow(np.array([3.0, 200.0])).dtype, narrow(np.array([0.5])).dtype
-    (dtype('int16'), dtype('float64'))
-    """
-    numbers = values.tolist()
-    low, high = min(numbers), max(numbers)
-    for dtype, limit in zip(_FORMS, _LIMITS, strict=False):
-        if -limit <= low and high < limit:
-            packed = values.astype(dtype)
-            return packed if (packed == values).all() else values
-    return values

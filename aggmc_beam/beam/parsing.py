@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -23,20 +24,29 @@ class Parse(beam.DoFn):  # type: ignore[misc]
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
         self.columns = list(dict.fromkeys(schema.columns))
+        self.found = Counter[str]()
+
+    def start_bundle(self) -> None:
+        self.found.clear()
+
+    def finish_bundle(self) -> None:
+        # Beam takes longer to count a record than is needed here to read one.
+        for name, number in self.found.items():
+            counter(name).inc(number)
 
     def process(self, element: Any) -> Iterator[Record | Any]:
         if isinstance(element, Records):
-            counter("rows").inc(element.number_of_rows())
+            self.found["rows"] += element.number_of_rows()
             yield from records_of(Block(element))
             return
         for row in rows(element):
-            counter("rows").inc()
+            self.found["rows"] += 1
             try:
                 if isinstance(row, Rejected):
                     raise row
                 yield read_record(plain_row(row, self.columns), self.schema)
             except Rejected as error:
-                counter("rejected").inc()
+                self.found["rejected"] += 1
                 kept = element if isinstance(row, Rejected) else row
                 yield beam.pvalue.TaggedOutput(REJECTED, rejection(kept, str(error)))
 

@@ -12,7 +12,6 @@ from aggmc_beam.beam.files import File, find_files, is_local, opened, opened_hea
 from aggmc_beam.beam.pieces import is_parquet, opened_parquet
 from aggmc_beam.chain import as_chain
 from aggmc_beam.config import Columns, Config, Input, Uncertainty
-from aggmc_beam.config.model import Stream
 from aggmc_beam.errors import InputError
 from aggmc_beam.local.plan import Plan
 from aggmc_beam.local.schema import find_schema, has_gaps, unit_of
@@ -25,25 +24,25 @@ def make_plan(
     states: Sequence[str],
     noise: Noise | None = None,
     population: float | str = "estimate",
-    estimator: str = "auto",
     chain: Any = "stationary",
-    level: float = 0.95,
-    lags: int = 2,
     realization: str = "realization",
     time: str = "time",
     counts: str | Sequence[str] = "counts",
     population_column: str | None = None,
-    group_by: Sequence[str] = (),
+    group_by: str | Sequence[str] = (),
     step: int | str = 1,
     origin: int | None = None,
     replicates: int | None = None,
     block: int | None = None,
     max_rejected: int | float | None = None,
-    stream: Stream | None = None,
     missing: str = "reject",
     values: str = "counts",
 ) -> Plan:
-    """The plan of a PCollection of records; arguments as for `EstimateTransitions`."""
+    """What records are and what their sums depend on; arguments as for `EstimateTransitions`."""
+    if not isinstance(noise, Noise | None):
+        raise InputError(f"noise must be a noise model such as Binomial(0.5); got {noise!r}")
+    if isinstance(states, str):
+        raise InputError(f"states must be a list of names; got the text {states!r}")
     columns = counts if isinstance(counts, str) else tuple(counts)
     config = Config(
         input=Input(
@@ -59,11 +58,8 @@ def make_plan(
         noise=noise or Exact(),
         population=population if population_column is None else None,
         chain=as_chain(chain),
-        estimator=estimator,
-        lags=lags,
-        uncertainty=Uncertainty(level, replicates, block),
+        uncertainty=Uncertainty(replicates=replicates, block=block),
         max_rejected=max_rejected,
-        stream=stream,
     )
     return plan_of(config)
 

@@ -10,6 +10,7 @@ from apache_beam.typehints.row_type import RowTypeConstraint
 
 from aggmc_beam.beam.sinks import line
 from aggmc_beam.beam.transform import EstimateTransitions
+from aggmc_beam.config.kinds import Section
 from aggmc_beam.config.model import Stream
 from aggmc_beam.config.special import ChainKind, NoiseKind
 from aggmc_beam.errors import InputError
@@ -22,9 +23,8 @@ ERROR = RowTypeConstraint.from_fields([("element", str), ("msg", str)])
 class EstimateTransitionsYaml(beam.PTransform):  # type: ignore[misc]
     """`type: EstimateTransitions` of a YAML pipeline; see `configs/aggmc_provider.yaml`.
 
-    Options are those of a config: states, noise, population, chain, estimator, level, group_by, step,
-    counts (one column of lists, or one column per state, by default the states), realization, time.
-    windowing: "input" makes estimates of each window.
+    Options are those of `EstimateTransitions`, of which noise, chain and stream are written as in a config. Counts
+    are by default in a column for each state. windowing: "input" makes estimates of each window.
     With `error_handling: {output: NAME}` rejected rows go to that output; without it they fail the job.
     """
 
@@ -32,18 +32,11 @@ class EstimateTransitionsYaml(beam.PTransform):  # type: ignore[misc]
         self,
         states: Sequence[str],
         noise: Any = "exact",
-        population: Any = "estimate",
         chain: Any = "stationary",
-        estimator: str = "auto",
-        level: float = 0.95,
-        group_by: Sequence[str] = (),
-        step: Any = 1,
         counts: Any = None,
-        realization: str = "realization",
-        time: str = "time",
         stream: dict[str, str] | None = None,
         error_handling: dict[str, str] | None = None,
-        windowing: str = "global",
+        **options: Any,
     ) -> None:
         super().__init__()
         if error_handling is not None and "output" not in error_handling:
@@ -52,18 +45,10 @@ class EstimateTransitionsYaml(beam.PTransform):  # type: ignore[misc]
         self.inner = EstimateTransitions(
             states,
             NoiseKind().read(noise, "noise"),
-            population if isinstance(population, str) else float(population),
-            estimator,
-            ChainKind().read(chain, "chain"),
-            level,
+            chain=ChainKind().read(chain, "chain"),
             counts=list(states) if counts is None else counts,
-            group_by=group_by,
-            step=step,
-            realization=realization,
-            time=time,
-            max_rejected=None if error_handling is not None else 0,
-            stream=None if stream is None else Stream(**stream),
-            windowing=windowing,
+            stream=None if stream is None else Section(Stream).read(stream, "stream"),
+            **{"max_rejected": None if error_handling is not None else 0, **options},
         )
 
     def expand(self, rows: Any) -> Any:

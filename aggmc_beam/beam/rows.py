@@ -28,10 +28,10 @@ def rows(element: Any) -> Iterator[Mapping[str, Any] | Rejected]:
     >>> [str(row) for row in rows(7)]
     ['it is a int, not a record']
     """
-    if isinstance(element, Mapping):
-        yield element
-    elif isinstance(element, bytes | str):
+    if isinstance(element, bytes | str):
         yield from _json_rows(element)
+    elif isinstance(element, Mapping):
+        yield element
     elif isinstance(element, beam.Row):
         yield from _fields(element.as_dict())
     elif hasattr(element, "_asdict"):

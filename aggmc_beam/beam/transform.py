@@ -11,7 +11,7 @@ from apache_beam.transforms.window import GlobalWindows
 
 from aggmc_beam.beam.combine import SumsCombineFn
 from aggmc_beam.beam.dead_letters import WithErrorHandler
-from aggmc_beam.beam.estimate import EstimateStates, in_window
+from aggmc_beam.beam.estimate import Estimate
 from aggmc_beam.beam.exact import REJECTED, SHARDS
 from aggmc_beam.beam.guard import ByRealization
 from aggmc_beam.beam.outputs import outputs, typed
@@ -23,11 +23,10 @@ from aggmc_beam.beam.unbounded import Refresh
 from aggmc_beam.config import Config
 from aggmc_beam.config.model import Stream
 from aggmc_beam.errors import InputError
+from aggmc_beam.estimators.registry import CELLS, GROUPS
 from aggmc_beam.estimators.structure import Structure
 from aggmc_beam.noise import Noise
 from aggmc_beam.records import Record
-from aggmc_beam.result import Estimate
-from aggmc_beam.sums.state import AggregationState
 
 GLOBAL, INPUT = "global", "input"
 
@@ -51,9 +50,9 @@ class EstimateTransitions(WithErrorHandler):
     long a silent realization is known.
 
     states: names, in the order of the counts. noise, population, estimator, chain, level, lags, missing, values,
-    structure: as for `am.estimate`. realization, time, counts, population_column, group_by: names of fields;
-    `counts` is one field with a list, or one field per state. step, origin: length of a time step, a number or a
-    duration such as "1h" for time stamps, and where steps begin.
+    pooling, structure: as for `am.estimate`; groups can be pooled of bounded data only. realization, time, counts,
+    population_column, group_by: names of fields; `counts` is one field with a list, or one field per state. step,
+    origin: length of a time step, a number or a duration such as "1h" for time stamps, and where steps begin.
 
     windowing: "global" makes estimates of all records. With "input" there are estimates for each of the windows that
     elements have, which they tell in `window`; a pair of records belongs to a window if both do. Of unbounded data
@@ -94,6 +93,7 @@ class EstimateTransitions(WithErrorHandler):
         windowing: str = GLOBAL,
         missing: str = "reject",
         values: str = "counts",
+        pooling: str = CELLS,
         structure: Structure | None = None,
     ) -> None:
         super().__init__()
@@ -102,10 +102,17 @@ class EstimateTransitions(WithErrorHandler):
         if windowing == INPUT and stream is not None:
             raise InputError("with windowing='input' the pipeline's own triggers tell when estimates come; "
                              "leave `stream` out")  # fmt: skip
-        self.plan = make_plan(
-            states, noise, population, estimator, chain, level, lags, realization, time, counts, population_column,
-            group_by, step, origin, replicates, block, max_rejected, stream, missing, values,
+        if not isinstance(stream, Stream | None):
+            raise InputError(f"stream must be Stream(refresh=..., ...); got {stream!r}")
+        plan = make_plan(
+            states, noise, population, chain, realization, time, counts, population_column, group_by, step, origin,
+            replicates, block, max_rejected, missing, values,
         )  # fmt: skip
+        more = replace(plan.config.uncertainty, level=level)
+        config = replace(
+            plan.config, estimator=estimator, lags=lags, pooling=pooling, uncertainty=more, stream=stream
+        )
+        self.plan = replace(plan, config=config)
         if structure is not None:
             self.plan = replace(self.plan, chosen=replace(self.plan.settings, structure=structure))
         self.shards, self.windowing = shards, windowing
@@ -127,6 +134,11 @@ class EstimateTransitions(WithErrorHandler):
         if records.is_bounded:
             found = records | "Sum" >> SumElements(self.plan, self.shards or SHARDS)
             return Estimated(tuple(found) | "Estimate" >> EstimateSums(self.plan), found.rejected)
+        if self.plan.settings.pooling == GROUPS:
+            raise InputError(
+                "pooling 'groups' needs the sums of all groups at once, which unbounded records never have; leave it "
+                "out, or give bounded records"
+            )
         parsed = records | "Parse" >> ParseRecords(self.plan.schema)
         if self.windowing == INPUT:
             return self._in_windows(parsed)
@@ -158,21 +170,7 @@ class EstimateTransitions(WithErrorHandler):
             sane.records
             | "Records" >> beam.Values().with_output_types(Record)
             | "Sum" >> beam.CombineGlobally(fn).without_defaults()
-            | "Estimate" >> beam.ParDo(_EstimateWindow(self.plan)).with_output_types(Estimate)
+            | "Estimate" >> Estimate.with_settings(self.plan.settings)
         )
         rejected = (parsed.rejected, sane[REJECTED]) | "All rejected" >> beam.Flatten()
         return Estimated(estimates, rejected)
-
-
-class _EstimateWindow(beam.DoFn):  # type: ignore[misc]
-    """The sums of a window to the estimates of its groups."""
-
-    def __init__(self, plan: Any) -> None:
-        self.step = EstimateStates(settings=plan.settings)
-
-    def process(self, state: AggregationState, window: Any = beam.DoFn.WindowParam) -> Any:
-        for _, found in self.step.estimates(state):
-            if isinstance(found, InputError):
-                self.step.skipped.inc()
-            else:
-                yield from (in_window(one, window) for one in found)

@@ -37,6 +37,7 @@ from aggmc_beam.beam.metrics import counter
 from aggmc_beam.beam.outputs import outputs, typed
 from aggmc_beam.beam.pieces import Piece, SplitFile, opened_piece, read_blocks
 from aggmc_beam.beam.plan import make_plan
+from aggmc_beam.beam.sharing import with_pooling
 from aggmc_beam.config import Output
 from aggmc_beam.errors import InputError
 from aggmc_beam.ledger import Ledger, check_rejected
@@ -131,7 +132,7 @@ class _ReadPiece(beam.DoFn):  # type: ignore[misc]
 
 class WriteEstimates(beam.PTransform):  # type: ignore[misc]
     """Estimates, or (key, estimate) pairs, to what is named: JSON lines in `directory`, with `parquet` also Parquet
-    files there, a table of BigQuery, a topic of Pub/Sub.
+    files there, a table of BigQuery, a topic of Pub/Sub. A key is told in `group`, by the name "key".
     """
 
     def __init__(
@@ -150,14 +151,19 @@ class WriteEstimates(beam.PTransform):  # type: ignore[misc]
         self.output = Output(directory=directory or "", parquet=parquet, bigquery=bigquery, pubsub=pubsub)
 
     def expand(self, estimates: Any) -> Any:
-        plain = estimates | "Without keys" >> beam.Map(_without_key).with_output_types(Found)
+        plain = estimates | "Keys" >> beam.Map(_with_key_in_group).with_output_types(Found)
         return plain | "Write" >> sinks.WriteEstimates(
             self.output, streaming=not estimates.is_bounded, files=self.files
         )
 
 
-def _without_key(element: Found | tuple[Any, Found]) -> Found:
-    return element[1] if isinstance(element, tuple) else element
+def _with_key_in_group(element: Found | tuple[Any, Found]) -> Found:
+    if not isinstance(element, tuple):
+        return element
+    key, estimate = element
+    group = estimate.group or {}
+    # The keys of `SumRecords` are groups.
+    return estimate if key == tuple(group.values()) else replace(estimate, group={**group, "key": str(key)})
 
 
 class _Parse(beam.DoFn):  # type: ignore[misc]
@@ -344,19 +350,23 @@ class _SumKey(beam.DoFn):  # type: ignore[misc]
 
 
 class EstimateBuckets(beam.DoFn):  # type: ignore[misc]
-    """(bucket, state) to estimates, in the window of the state; groups with too little data go to `SKIPPED`."""
+    """(bucket, state) to estimates, in the window of the state; groups with too little data go to `SKIPPED`.
+
+    `counts` and `reasons` tell of rejected records, `reasons` being "" where they are said elsewhere. Neither may
+    have a default: Beam would put the window in the place of one that is not given.
+    """
 
     SKIPPED = "skipped"
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.step = EstimateStates(settings=plan.settings)
+        self.step = EstimateStates(plan.settings)
 
     def process(
         self,
         element: tuple[int, AggregationState],
         counts: Mapping[str, int],
-        reasons: str = "",
+        reasons: str,
         window: Any = beam.DoFn.WindowParam,
     ) -> Iterator[Any]:
         check_counts(self.plan, counts, (lambda: reasons) if reasons else None)
@@ -404,9 +414,10 @@ class EstimateSums(beam.PTransform):  # type: ignore[misc]
             | "Reason" >> beam.CombineGlobally(_least).without_defaults()
         )
         _ = total | "Check" >> beam.ParDo(_Check(self.plan), beam.pvalue.AsIter(reason))
-        step = beam.ParDo(EstimateBuckets(self.plan), beam.pvalue.AsSingleton(total))
+        step = beam.ParDo(EstimateBuckets(self.plan), beam.pvalue.AsSingleton(total), "")
         estimated = found.states | "Estimate" >> step.with_outputs(EstimateBuckets.SKIPPED, main="estimates")
-        return estimated.estimates | "Each" >> beam.FlatMapTuple(_estimates).with_output_types(Found)
+        estimates = with_pooling(self.plan.settings, found.states, estimated.estimates)
+        return estimates | "Each" >> beam.FlatMapTuple(estimates_of).with_output_types(Found)
 
 
 def total_counts(found: Summed) -> Any:
@@ -424,7 +435,8 @@ def _groups(_: int, state: AggregationState) -> dict[str, int]:
     return {"groups": len(state.groups)}
 
 
-def _estimates(group: Any, found: list[Found]) -> list[Found]:
+def estimates_of(group: Any, found: list[Found]) -> list[Found]:
+    """What `EstimateBuckets` found for a group."""
     return found
 
 

@@ -66,6 +66,13 @@ def _group(row: Any, plan: Plan) -> str:
     return NO_GROUP
 
 
+def _whole(elements: Any, label: str) -> Any:
+    """Elements in the global window; Beam takes as long to put one there as to parse it."""
+    if isinstance(elements.windowing.windowfn, window.GlobalWindows):
+        return elements
+    return elements | label >> beam.WindowInto(window.GlobalWindows())
+
+
 class Refreshed(NamedTuple):
     """What becomes of a stream: estimates, everything that was set aside, and how the stream is doing."""
 
@@ -88,10 +95,9 @@ class Refresh(beam.PTransform):  # type: ignore[misc]
         aside = dict[str, Any]
         types: dict[str, Any] = {"records": tuple[str, Record], REJECTED: aside}
         door = outputs(ByRealization(plan, timing), types, main="records")
-        whole = records | "Global" >> beam.WindowInto(window.GlobalWindows())
-        keyed = typed(whole | "By realization" >> door, types)
+        keyed = typed(_whole(records, "Global") | "By realization" >> door, types)
         rejected = (
-            rejected | "Rejected, global" >> beam.WindowInto(window.GlobalWindows()),
+            _whole(rejected, "Rejected, global"),
             keyed[REJECTED],
         ) | "Before pairing" >> beam.Flatten()
         types = {"deltas": tuple[str, Delta], REJECTED: aside, LEDGER: Numbers}

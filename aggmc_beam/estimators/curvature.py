@@ -11,6 +11,8 @@ from aggmc_beam.estimators.spectrum import FREQUENCIES, Spectrum
 
 #: Up to this many states the curvature is at hand: its cost is that of S^6.
 CURVATURE_STATES = 25
+#: What is added to the curvature, relative to its largest entry on the diagonal.
+ROUNDING = 1e-12
 
 
 def gmm_error(x: Latent, P: np.ndarray, lag0: Lag0, rules: Rules | None = None) -> np.ndarray:
@@ -29,7 +31,8 @@ def gmm_error(x: Latent, P: np.ndarray, lag0: Lag0, rules: Rules | None = None) 
     means = np.multiply.outer(np.outer(problem.mu, problem.mu), precision)
     H.reshape(S, S, S, S)[...] += means.transpose(0, 2, 1, 3)
     held = np.where(rules.free, problem.precision, problem.precision + 1e6 * np.abs(H).max())
-    H[np.diag_indices_from(H)] += held.ravel()
+    # The last term is more than rounding, which else may make the curvature of a chain without chance negative.
+    H[np.diag_indices_from(H)] += held.ravel() + ROUNDING * np.abs(np.diag(H)).max()
     L = linalg.cholesky(H, lower=True, overwrite_a=True, check_finite=False)
     root = linalg.solve_triangular(L, np.eye(S * S), lower=True, overwrite_b=True, check_finite=False)
     variance = np.einsum("ki,ki->i", root, root)

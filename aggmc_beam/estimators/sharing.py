@@ -110,7 +110,8 @@ def share(
     part = np.divide(variance, total, out=np.zeros_like(variance), where=total > 0)
     moved = moved - part * moved.sum(2, keepdims=True)  # rows of P sum to 1
     variance = variance * (1 - part)
-    P = np.stack([project_rows(M) for M in centre + moved])
+    kept = np.full_like(centre, np.nan) if held is None else np.where(held, centre, np.nan)
+    P = np.stack([project_rows(M, fixed) for M, fixed in zip(centre + moved, kept, strict=True)])
     seen_rows = (seen * v).sum(2) / np.maximum(v.sum(2), 1e-300)
     best = max(found, key=lambda prior: found[prior])
     numbers = {**vars(best.cells), "doubt": best.doubt}

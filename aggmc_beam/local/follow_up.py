@@ -81,7 +81,8 @@ class FollowUp:
             for group in self.results:
                 own = [s for s in series if s.group == group]
                 some[group] = sample([*some.get(group, []), *own])
-        return {g: FlowModel.learned(self.results[g], found) for g, found in some.items() if found}
+        clock = self.plan.schema.clock
+        return {g: FlowModel.learned(self.results[g], found, clock) for g, found in some.items() if found}
 
     def forecasts(self) -> Frames:
         steps = self.plan.config.output.forecast

@@ -32,9 +32,8 @@ class Plan:
     """Settings that no config can express, instead of the config's."""
 
     def __post_init__(self) -> None:
-        if (
-            self.config.structure is not None and self.chosen is None
-        ):  # its files are read here, not by workers
+        # Its files are read here, not by workers.
+        if self.config.structure is not None and self.chosen is None:
             object.__setattr__(self, "chosen", settings(self.config))
         structure = self.settings.structure
         if structure is not None:
@@ -123,5 +122,6 @@ def settings(config: Config) -> Settings:
         lags=config.lags,
         constraints=None if config.constraints is None else config.constraints.constraints(),
         open_population=config.open_population,
+        pooling=config.pooling,
         structure=None if config.structure is None else config.structure.structure(),
     )

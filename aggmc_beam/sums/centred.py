@@ -17,6 +17,8 @@ SEGMENT = 512
 SINGLE = 2.0**24
 #: Rows from which the centres are found.
 SAMPLE = 1 << 15
+#: Rows that are centred at once, so that what is computed on the way stays in a core's cache.
+CACHED = 1 << 13
 #: Segments shorter than this are not worth single precision.
 SHORTEST = 64
 #: A centre is kept while it is within this many standard deviations of the mean: sums of squares about it then lose
@@ -53,7 +55,7 @@ class Centred:
     ) -> Centred:
         """From values [n, S] of rows of `group` [n], numbered below `groups`. Centres of groups that are `known`
         [groups, S], NaN where not, are kept where they are near."""
-        n, S = values.shape
+        n = len(values)
         centre = _centres(values, group, groups, not is_weighted, known)
         reach, segment = np.inf, SEGMENT
         dtype: np.dtype = np.dtype(np.float64)
@@ -63,13 +65,9 @@ class Centred:
             exact = int(SINGLE / reach**2)
             if exact >= SHORTEST:
                 dtype, segment = np.dtype(np.float32), min(SEGMENT, exact)
-                if max(abs(low), abs(high)) >= SINGLE:
-                    # Whole numbers that single precision cannot hold, but their distance from the centre it can.
-                    about = centre.astype(np.int64)
-                    values = values - (about[0] if groups == 1 else about[group])
-                    return cls(_rows(values, np.zeros(S), dtype, has1, has2), centre, reach, segment)
-        about = (centre[0] if groups == 1 else centre[group]).astype(dtype)
-        return cls(_rows(values, about, dtype, has1, has2), centre, reach, segment)
+        # In single precision whole numbers are subtracted as such: it may not hold them, but their distance it does.
+        about = centre.astype(np.int64 if dtype == np.float32 else np.float64)
+        return cls(_rows(values, about, group, dtype, has1, has2), centre, reach, segment)
 
     @property
     def states(self) -> int:
@@ -81,13 +79,18 @@ class Centred:
 
 
 def _rows(
-    values: np.ndarray, about: np.ndarray, dtype: np.dtype, has1: np.ndarray, has2: np.ndarray
+    values: np.ndarray,
+    about: np.ndarray,
+    group: np.ndarray,
+    dtype: np.dtype,
+    has1: np.ndarray,
+    has2: np.ndarray,
 ) -> np.ndarray:
     n, S = values.shape
     found = np.empty((n + 1, S + 3), dtype)
-    found[:n, :S] = values
-    if about.any():
-        found[:n, :S] -= about
+    for begin in range(0, n, CACHED):
+        at = slice(begin, min(n, begin + CACHED))
+        found[at, :S] = values[at] - (about[0] if len(about) == 1 else about[group[at]])
     found[:n, S], found[:n, S + 1], found[:n, S + 2] = 1, has1, has2
     found[n] = 0
     return found

@@ -29,6 +29,8 @@ _PREFIX = struct.Struct("<8sII")
 _CHECKSUM_BYTES = 32
 #: Sums of counts and of their products lie below this.
 LARGEST = 1e100
+#: What goes wrong where bytes are not what they should be.
+BROKEN = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError, struct.error)
 #: Types of stored numbers, and of the arrays that they are read as.
 _STORED = ("|i1", "<i2", "<i4", "<i8", "<f8")
 _KINDS = {"i": np.dtype(np.int64), "f": np.dtype(np.float64)}
@@ -99,13 +101,6 @@ def unpacked(data: bytes | memoryview, kind: str, source: str = "these bytes") -
         raise InputError(f"{source} holds {header['kind']!r}, but {kind!r} is needed here")
     with refusing(source):
         yield header["meta"], _arrays(body[offset:], header)
-
-
-@contextmanager
-def loaded(path: str | os.PathLike[str], kind: str) -> Iterator[Unpacked]:
-    """As `unpacked` of what a file holds."""
-    with unpacked(read_bytes(path), kind, os.fspath(path)) as found:
-        yield found
 
 
 def kind_of(data: bytes, source: str = "these bytes") -> str:
@@ -194,8 +189,13 @@ def refusing(source: str) -> Iterator[None]:
     """Whatever goes wrong in taking bytes apart is one `InputError` that names their source."""
     try:
         yield
-    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise InputError(f"{source} cannot be used: {error}; restore or recompute it") from error
+    except BROKEN as error:
+        raise refusal(source, error) from error
+
+
+def refusal(source: str, error: Exception) -> InputError:
+    """What `refusing` makes of an error that is `BROKEN`."""
+    return InputError(f"{source} cannot be used: {error}; restore or recompute it")
 
 
 def array(arrays: Arrays, name: str, kind: str, *shape: int | None) -> np.ndarray:

@@ -65,7 +65,7 @@ def arrays(id: str, y: Any, tolerance: float = SEARCHED, **options: Any) -> None
 arrays("one realization in blocks of time", lambda: array(K=1, T=60), CLOSE, estimator="mom")
 arrays("two realizations", lambda: array(K=2, T=60), CLOSE, estimator="mom")
 arrays("many realizations of two steps", lambda: array(K=40, T=2), CLOSE, estimator="cls")
-arrays("20 states", lambda: array(K=6, T=60, S=6, size=5000), estimator="fast")
+arrays("6 states", lambda: array(K=6, T=60, S=6, size=5000), population=5000, estimator="fast")
 arrays("a state that is never seen", lambda: array() * [1, 1, 0], CLOSE, estimator="mom")
 arrays("lag 1 only", lambda: array(T=60), lags=1, estimator="gmm")
 arrays("level 0.5", lambda: array(), CLOSE, level=0.5, estimator="mom")
