@@ -180,7 +180,11 @@ def table(named: Iterator[tuple[City, am.Noise]]) -> str:
             values.append(numbers)
             told += note["follows_distance"]
         identity, plain, error, covered, own, share, seconds = np.mean(values, 0)
-        cells = [*row, f"{identity:.4f}", *(f"{v:.2f}" for v in (plain, error, covered, own, share))]
+        cells = [
+            *row,
+            f"{identity:.4f}",
+            *(f"{v:.2f}".replace("nan", "") for v in (plain, error, covered, own, share)),
+        ]
         decay = note["decay"]
         scale = "" if decay["scale"] is None else f" {decay['scale']:.2g}"
         flagged = f"{len(values) - told} of {len(values)}"
