@@ -2,7 +2,8 @@
 
     python benchmarks/cities.py                 simulated cities, moves by distance and not
     python benchmarks/cities.py --data DIR      and the bicycle stations of San Francisco, if DIR/bikes is there
-    python benchmarks/cities.py --large         and 200 states, and 1,000 with few allowed moves
+    python benchmarks/cities.py --large         instead, 200 states, and 1,000 with few allowed moves
+    python benchmarks/cities.py --write docs/real.md        and put the table there
 
 Errors are those of `real.py` over that of "nobody moves"; of chains by hour, the mean over hours. Zones lie anywhere
 in a square of 10, their sizes are log-normal (.7), rates of leaving 7% log-normal (.4); of those who leave zone i a
@@ -26,6 +27,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 import polars as pl
+from page import put
 from realsets import bikes
 
 import aggmc_beam as am
@@ -137,7 +139,7 @@ def stations(folder: Path) -> Iterator[City]:
                 yield City(title, counts, truth, shares, structure, len(at))
 
 
-def cities(data: Path | None, large: bool, seeds: int) -> Iterator[tuple[City, am.Noise]]:
+def cities(data: Path | None, seeds: int) -> Iterator[tuple[City, am.Noise]]:
     for gravity in (True, False):
         name = "city, 50 zones" + ("" if gravity else ", no gravity")
         for K in (1, 52):
@@ -152,14 +154,14 @@ def cities(data: Path | None, large: bool, seeds: int) -> Iterator[tuple[City, a
         yield found, am.Binomial(0.3)
     if data is not None and (data / "bikes").exists():
         yield from ((city, am.Exact()) for city in stations(data / "bikes"))
-    if large:
-        P, at = zones(200, 0)
-        yield simulated("city, 200 zones, 6 weeks", P[None], at, 1, 1008, 0), am.Binomial(0.3)
-        P, at = zones(1000, 0, radius=0.8)
-        yield (
-            simulated("city, 1,000 zones, radius .8, 200 hours", P[None], at, 1, 200, 0, radius=0.8),
-            am.Binomial(0.3),
-        )
+
+
+def large_cities() -> Iterator[tuple[City, am.Noise]]:
+    P, at = zones(200, 0)
+    yield simulated("city, 200 zones, 6 weeks", P[None], at, 1, 1008, 0), am.Binomial(0.3)
+    P, at = zones(1000, 0, radius=0.8)
+    found = simulated("city, 1,000 zones, radius .8, 200 hours", P[None], at, 1, 200, 0, radius=0.8)
+    yield found, am.Binomial(0.3)
 
 
 def estimated(city: City, y: np.ndarray, noise: am.Noise, structure: am.Structure | None) -> Any:
@@ -167,8 +169,10 @@ def estimated(city: City, y: np.ndarray, noise: am.Noise, structure: am.Structur
     return am.estimate(y, noise=noise, population=city.population, chain=chain, structure=structure)
 
 
-def table(named: Iterator[tuple[City, am.Noise]]) -> None:
-    print("| " + " | ".join(HEAD) + " |\n|" + " --- |" * len(HEAD))
+def table(named: Iterator[tuple[City, am.Noise]]) -> str:
+    """All rows, printed as they come; the same as text."""
+    lines = ["| " + " | ".join(HEAD) + " |", "|" + " --- |" * len(HEAD)]
+    print("\n".join(lines))
     for row, cases in itertools.groupby(named, lambda one: (one[0].name, str(one[1]))):
         values, told, note = list[list[float]](), 0, dict[str, Any]()
         for city, noise in cases:
@@ -176,15 +180,19 @@ def table(named: Iterator[tuple[City, am.Noise]]) -> None:
             values.append(numbers)
             told += note["follows_distance"]
         identity, plain, error, covered, own, share, seconds = np.mean(values, 0)
-        cells = [*row, f"{identity:.4f}", *(f"{v:.2f}" for v in (plain, error, covered, own, share))]
+        cells = [
+            *row,
+            f"{identity:.4f}",
+            *(f"{v:.2f}".replace("nan", "") for v in (plain, error, covered, own, share)),
+        ]
         decay = note["decay"]
         scale = "" if decay["scale"] is None else f" {decay['scale']:.2g}"
         flagged = f"{len(values) - told} of {len(values)}"
-        print(
-            "| " + " | ".join([*cells, decay["form"] + scale, flagged, f"{seconds:.1f}"]) + " |", flush=True
-        )
+        lines.append("| " + " | ".join([*cells, decay["form"] + scale, flagged, f"{seconds:.1f}"]) + " |")
+        print(lines[-1], flush=True)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"\nAt most {peak:,.0f} MB.")
+    return "\n".join(lines)
 
 
 def judged(city: City, noise: am.Noise) -> tuple[list[float], dict[str, Any]]:
@@ -209,10 +217,10 @@ def judged(city: City, noise: am.Noise) -> tuple[list[float], dict[str, Any]]:
     return [identity, plain, city.error(P) / identity, *held, share, seconds], note
 
 
-def show(data: Path | None, quick: bool, large: bool = False) -> None:
+def show(data: Path | None, quick: bool) -> str:
     """The table, for `real.py`."""
     print("\nMany states, errors over that of identity; `with` is with am.Structure:\n")
-    table(cities(data, large, 1 if quick else 3))
+    return table(cities(data, 1 if quick else 3))
 
 
 if __name__ == "__main__":
@@ -220,5 +228,8 @@ if __name__ == "__main__":
     parser.add_argument("--data", type=Path, help="folder of published data")
     parser.add_argument("--quick", action="store_true", help="one seed")
     parser.add_argument("--large", action="store_true")
+    parser.add_argument("--write", type=Path, help="a page to put the table into")
     given = parser.parse_args()
-    show(given.data, given.quick, given.large)
+    text = table(large_cities()) if given.large else show(given.data, given.quick)
+    if given.write and not given.large:
+        put(given.write, "cities", text)

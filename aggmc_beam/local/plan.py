@@ -32,9 +32,8 @@ class Plan:
     """Settings that no config can express, instead of the config's."""
 
     def __post_init__(self) -> None:
-        if (
-            self.config.structure is not None and self.chosen is None
-        ):  # its files are read here, not by workers
+        # Its files are read here, not by workers.
+        if self.config.structure is not None and self.chosen is None:
             object.__setattr__(self, "chosen", settings(self.config))
         structure = self.settings.structure
         if structure is not None:
