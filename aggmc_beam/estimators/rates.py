@@ -152,7 +152,7 @@ def inverse(misses: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.nda
     """The rates at which there are so many misses, a s - b s^2; below zero as if they were in proportion.
 
     >>> inverse(np.array([0.51]), np.array([1.3]), np.array([0.3])).round(3).tolist()
-    [0.438]
+    [0.436]
     """
     most = (1 - LEVEL_OFF) / 2 * first / np.maximum(second, 1e-9)
     within = np.clip(misses, 0.0, first * most - second * most**2)
