@@ -51,7 +51,7 @@ def test_rates_are_those_of_the_changes():
     found, _ = rates(cells, Row(6, True))
     np.testing.assert_allclose(found, true, rtol=0.1)
     equal = [Changes(expected * rng.chisquare(20, (40, 3)), pairs, np.zeros(3), expected, expected)] * 4
-    assert rates(equal, Row(4))[0].tolist() == [1.0] * 4
+    np.testing.assert_allclose(rates(equal, Row(4))[0], 1.0, atol=0.02)
 
 
 def walk(P, K, T, N, seed):

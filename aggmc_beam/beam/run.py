@@ -36,7 +36,7 @@ from aggmc_beam.beam.watch import WatchFiles
 from aggmc_beam.config import Config, Input
 from aggmc_beam.config.model import BigQuery
 from aggmc_beam.errors import InputError
-from aggmc_beam.fit.drawing import advice
+from aggmc_beam.fit.drawing import advised
 from aggmc_beam.fit.groups import by_group
 from aggmc_beam.ledger import Ledger
 from aggmc_beam.local import output
@@ -285,10 +285,9 @@ class WriteRun(beam.DoFn):  # type: ignore[misc]
             "filled_with_zero": noticed.get("filled", 0),
             "incomplete": noticed.get("incomplete", 0),
             "skipped": {", ".join(group): skipped[group] for group in order if group in skipped},
-            "advice": advice(
-                by_group(e for one in found.values() for e in one).values(), plan.settings.pooling
-            ),
         }
+        by_name = by_group(e for one in found.values() for e in one)
+        ledger |= advised(by_name.values(), plan.settings.pooling)
         estimates = [e for group in order for e in found.get(group, [])]
         whole = AggregationState(plan.spec)
         if plan.config.output.moments:

@@ -23,8 +23,12 @@ SURE = 3.0
 UNLIKE = 0.5
 #: Where moves are many, twice as many do not double the misses; below this part of it they tell no rate.
 STICKY = 0.6
-#: The logarithm of the odds by which rates that differ must explain the misses better than equal ones.
-TOLD = 5.0
+#: The logarithm of the odds, beforehand, of equal rates against those that differ.
+TOLD = 2.0
+#: Where more moves hardly mean more misses, the rate is told as if they did by this part of what they do at first.
+LEVEL_OFF = 0.2
+#: Rounds in which the mean rate comes to 1.
+ROUNDS = 20
 #: Variance of what is common to all rates, whose mean is 1 by their definition.
 COMMON = 1e-6
 #: Errors are in proportion to rates, but not below this.
@@ -64,16 +68,14 @@ def rates(cells: list[Changes | None], row: Row) -> tuple[np.ndarray, np.ndarray
     A, b = np.zeros((C, 1, 1, 1)), np.zeros((C, 1, 1))
     priors = [Prior(own, COMMON, rho) for rho in CORRELATIONS for own in VARIANCES]
     rate, at, second = np.ones(C), np.zeros(C), np.zeros(C)
-    for again in range(
-        2
-    ):  # errors are in proportion to rates: first to equal ones, then to those that are found
+    equal = np.array([prior.own == VARIANCES[0] for prior in priors])
+    # Errors are in proportion to rates: first to equal ones, then to those that are found.
+    for _ in range(2):
         variance = np.maximum(found.variance(rate[list(told)]), 1e-12)
         A[list(told), 0, 0, 0] = 1 / variance
         b[list(told), 0, 0] = found.values / variance
         evidence = np.array([eliminate(A, b, row, prior).evidence for prior in priors])
-        alike = max(e for prior, e in zip(priors, evidence, strict=True) if prior.own == VARIANCES[0])
-        if not again and evidence.max() < alike + TOLD:
-            return np.ones(C), np.zeros(C)
+        evidence[equal] += TOLD
         weights = np.exp(evidence - evidence.max())
         weights /= weights.sum()
         at, second = np.zeros(C), np.zeros(C)
@@ -89,18 +91,25 @@ def rates(cells: list[Changes | None], row: Row) -> tuple[np.ndarray, np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class Excess:
-    """Rates less 1, and individuals who count as one mover, `level`. Their sampling variances are `scale` times those
-    of sums of squares; `noise`, `steepness` and `size` say how large these are in each cell."""
+    """Rates less 1, and individuals who count as one mover, `level`.
+
+    Of what is expected at rate 1, misses of a cell at rate s are a s - b s^2, a = `first`, b = `second`, and `noise`.
+    Their sampling variances are `scale` times those of sums of `size` squares.
+    """
 
     values: np.ndarray
     level: float
-    scale: float
+    first: np.ndarray
+    second: np.ndarray
     noise: np.ndarray
-    steepness: np.ndarray
     size: np.ndarray
+    scale: float = 1.0
 
     def shape(self, rate: np.ndarray) -> np.ndarray:
-        return np.asarray((np.maximum(rate, FLAT) + self.noise) ** 2 * self.steepness**2 / self.size)
+        rate = np.maximum(rate, FLAT)
+        steepness = np.maximum(self.first - 2 * self.second * rate, LEVEL_OFF * self.first)
+        misses = np.maximum(self.first * rate - self.second * rate**2, 0.0) + self.noise
+        return np.asarray((misses / steepness) ** 2 / self.size)
 
     def variance(self, rate: np.ndarray) -> np.ndarray:
         """Sampling variances where rates are these. A cell's own scatter, of few replicates, is less where less is
@@ -126,9 +135,27 @@ def excess(cells: list[Changes]) -> Excess | None:
         level = float(seen.sum() / expected.sum())
     size = np.array([cell.pairs.sum() for cell in cells])
     noise = np.array([float(cell.noise.sum() / cell.expected.sum()) for cell in cells])
-    x, e = (seen / level - expected) / slope, error / level / slope
-    found = Excess(x, level, 1.0, noise / level, expected / slope, size)
+    first, second = 2 - slope / expected, 1 - slope / expected
+    for _ in range(ROUNDS):  # rates have a mean of 1, and misses grow less than they do
+        rate = inverse(seen / level / expected, first, second)
+        level *= max(float(np.average(rate, weights=size)), LEAST)
+    found = Excess(rate - 1, level, first, second, noise / level, size)
+    steepness = np.maximum(first - 2 * second * rate, LEVEL_OFF * first)
+    e = error / level / expected / steepness
     # Outliers are real where something moves many at once; the median of a chi-square is below its mean.
     freedom = np.maximum([np.count_nonzero(cell.pairs) - 1 for cell in cells], 1)
     below = (1 - 2 / (9 * freedom)) ** 3
-    return replace(found, scale=float(np.median(e**2 / found.shape(1 + x) / below)))
+    return replace(found, scale=float(np.median(e**2 / found.shape(rate) / below)))
+
+
+def inverse(misses: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """The rates at which there are so many misses, a s - b s^2; below zero as if they were in proportion.
+
+    >>> inverse(np.array([0.51]), np.array([1.3]), np.array([0.3])).round(3).tolist()
+    [0.436]
+    """
+    most = (1 - LEVEL_OFF) / 2 * first / np.maximum(second, 1e-9)
+    within = np.clip(misses, 0.0, first * most - second * most**2)
+    root = np.sqrt(np.maximum(first**2 - 4 * second * within, 0.0))
+    found = 2 * within / (first + root)
+    return np.asarray(np.where(misses < 0, misses / first, found))

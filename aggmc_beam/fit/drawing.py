@@ -88,14 +88,14 @@ def draw_windows(fit: Fit, own: Sequence[Estimate]) -> list[Estimate]:
     return [Drawing.of(fit, estimate).drawn(common, "windows") for estimate in own]
 
 
-def advice(results: Iterable[Estimate | Estimates], pooling: str) -> str | None:
-    """A sentence, if several groups that were estimated apart look alike."""
+def advised(results: Iterable[Estimate | Estimates], pooling: str) -> dict[str, str]:
+    """`advice`, a sentence, if several groups that were estimated apart look alike."""
     if pooling == GROUPS:
-        return None
-    one_each = [found if isinstance(found, Estimate) else found.pooled or found[0] for found in results]
+        return {}
+    one_each = [found if isinstance(found, Estimate) else found[0] for found in results]
     known = [e for e in one_each if np.isfinite(e.standard_error).any()]
     if len(known) < SEVERAL:
-        return None
+        return {}
     common = [Common.of(e.transition_matrix, e.standard_error) for e in known]
     total = common[0]
     for other in common[1:]:
@@ -103,11 +103,12 @@ def advice(results: Iterable[Estimate | Estimates], pooling: str) -> str | None:
     borrowed = [draw(e.transition_matrix, e.standard_error, total).borrowed for e in known]
     share = float(np.mean([e.stationary @ b for e, b in zip(known, borrowed, strict=True)]))
     if share < MUCH:
-        return None
-    return (
+        return {}
+    sentence = (
         f"The {len(known)} groups look alike: with pooling groups each would borrow about {100 * share:.0f}% of its "
         "matrix from the others."
     )
+    return {"advice": sentence}
 
 
 def _each(own: Estimate | Estimates) -> Iterator[Estimate]:

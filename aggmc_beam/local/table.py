@@ -75,7 +75,7 @@ def estimate_table(
     plan = open_table(data, states, population, settings, replicates, options)
     result = run_plan(plan)
     if plan.config.group_by:
-        return Groups(result.results, result.ledger["skipped"], result.ledger["advice"])
+        return Groups(result.results, result.ledger["skipped"], result.ledger.get("advice"))
     return next(iter(result.results.values()))
 
 
