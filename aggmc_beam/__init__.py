@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from aggmc_beam.errors import InputError
     from aggmc_beam.estimation import estimate
     from aggmc_beam.estimators.constraints import Constraints
+    from aggmc_beam.estimators.structure import Structure
     from aggmc_beam.fit.diagnosis import diagnose
     from aggmc_beam.fit.hypotheses import equality, stationarity, zero_order
     from aggmc_beam.noise import (
@@ -76,6 +77,7 @@ __all__ = [
     "PerStep",
     "Poisson",
     "Rounded",
+    "Structure",
     "Sums",
     "Suppressed",
     "Window",
@@ -121,6 +123,7 @@ _HOMES = {
     "cross_table": "uses.cross_table",
     "equality": "fit.hypotheses",
     "estimate": "estimation",
+    "Structure": "estimators.structure",
     "Sums": "sums.sums",
     "evaluate": "uses.evaluate",
     "flows": "uses.flows",

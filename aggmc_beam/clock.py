@@ -51,6 +51,9 @@ class Clock:
     zone: Zone = Zone()
     format: str | None = field(default=None, compare=False)
 
+    def __str__(self) -> str:
+        return f"{self.step} from {self.origin} in {self.zone.name}" if self.stamps else str(self.step)
+
     @property
     def stamps(self) -> bool:
         return isinstance(self.step, str)
@@ -75,8 +78,7 @@ class Clock:
             return self._of_stamp(value, column)
         found = _whole(value)
         if found is None:
-            hint = "; for time stamps give step as a duration such as 1h" if _is_stamp(value) else ""
-            raise Rejected(f"{column} is {shortened(value)}, not a whole number{hint}")
+            raise Rejected(f"{column} is {shortened(value)}, not a whole number{_hint(value)}")
         if abs(found) >= MAX_TIME:
             raise Rejected(f"{column} is {shortened(value)}, too far away for a time")
         if found % self.unit:
@@ -217,5 +219,13 @@ def _whole(value: Any) -> int | None:
     return int(value) if whole else None
 
 
-def _is_stamp(value: Any) -> bool:
-    return not isinstance(value, int | float) and read_stamp(value) is not None
+def _hint(value: Any) -> str:
+    """What step a time stamp asks for."""
+    stamp = None if isinstance(value, int | float) else read_stamp(value)
+    if stamp is None:
+        return ""
+    if stamp.unit == INSTANT:
+        return "; for time stamps give step as a duration such as 1h"
+    if stamp.unit == DAY:
+        return "; for dates give step as day, week, month, quarter or year"
+    return f"; give step as {stamp.unit}"

@@ -25,10 +25,12 @@ from aggmc_beam.local import output, simulated
 from aggmc_beam.local.engine import Summing, run_plan
 from aggmc_beam.local.lock import OutputLock
 from aggmc_beam.local.plan import Plan, check_local
+from aggmc_beam.local.shown import shown_tables
 from aggmc_beam.local.staging import RUN, Staging
 from aggmc_beam.logs import LOGGER
 from aggmc_beam.noise import Noise, noise_from_dict
 from aggmc_beam.noise.description import _MODELS
+from aggmc_beam.printing import wrapped
 from aggmc_beam.progress import Progress, no_progress
 from aggmc_beam.result import Estimate, Estimates, Groups, read_estimates
 from aggmc_beam.sums import storage
@@ -36,7 +38,7 @@ from aggmc_beam.sums.run_file import describe, load_run, save_run
 from aggmc_beam.text import escape_controls, say
 
 #: With more groups than this a run prints a line for each.
-MANY = 3
+MOST_SHOWN = 3
 
 
 def run(options: argparse.Namespace) -> None:
@@ -76,9 +78,15 @@ def _run_beam(config: Config, given: dict[str, Any], options: argparse.Namespace
     try:
         from aggmc_beam.beam import files as beam_files
         from aggmc_beam.beam import run as beam_run
+        from aggmc_beam.beam.plan import open_plan
     except ImportError as error:
         raise UsageError(f"the Beam engine needs {error.name}: pip install apache-beam") from error
     _draw(config)
+    if not config.input.endless and config.input.bigquery is None:
+        try:
+            open_plan(config)  # what is wrong with the config ends as it does on the local engine
+        except InputError as error:
+            raise UsageError(str(error)) from error
     beam_run.run(config, given, options.beam_options)
     if config.input.endless or not beam_files.is_local(config.output.directory):
         return
@@ -139,9 +147,9 @@ def _print_result(
         say(f"{ledger['filled_with_zero']:,} states without a row were taken as zero (input.absent).")
     if ledger["conflicting"]:
         say(f"{ledger['conflicting']:,} duplicates have other counts than the record that was kept.")
-    for realization, why in itertools.islice(ledger.get("without_flows", {}).items(), MANY):
+    for realization, why in itertools.islice(ledger.get("without_flows", {}).items(), MOST_SHOWN):
         say(f"No flows of {escape_controls(realization)}: {why}")
-    if len(results) > MANY and not whole:
+    if len(results) > MOST_SHOWN and not whole:
         say(f"\n{Groups(results)}")
         say(f"{output.ESTIMATES} has the whole matrices; --whole prints them")
     else:
@@ -150,6 +158,8 @@ def _print_result(
             _print_found(found, whole)
     for name, why in ledger["skipped"].items():
         say(f"\nNo estimate for {name}: {why}")
+    if ledger.get("advice"):
+        say(f"\n{wrapped(ledger['advice'])}")
     if config.simulate is not None:
         say(f"\n{_error(config, estimates)}")
 
@@ -260,10 +270,10 @@ def compare(options: argparse.Namespace) -> None:
     ways = [options.second is not None, options.groups is not None, options.cells is not None]
     if sum(ways) != 1:
         raise UsageError("compare needs A and B, or A with --groups or --cells")
-    _need(options.first)
+    need_file(options.first)
     first = read_estimates(options.first)
     if options.second is not None:
-        _need(options.second)
+        need_file(options.second)
         a, b = first, read_estimates(options.second)
     else:
         a, b = (_part(first, options, name) for name in options.groups or options.cells)
@@ -302,7 +312,7 @@ def _write_comparison(found: Any, path: Path) -> None:
         raise UsageError(f"{path.name!r} must end in .csv, .json, .png, .svg or .pdf")
 
 
-def _need(path: str) -> None:
+def need_file(path: str) -> None:
     """`UsageError` if a file that the command names is not there."""
     if "://" not in path and not Path(path).exists():
         raise UsageError(f"cannot read {path!r}: there is no such file or directory")
@@ -325,7 +335,7 @@ def init(options: argparse.Namespace) -> None:
 
 def report(options: argparse.Namespace) -> None:
     given = Path(options.result)
-    _need(options.result)
+    need_file(options.result)
     source = given / output.ESTIMATES if given.is_dir() else given
     try:
         lines = [json.loads(line) for line in storage.read_bytes(source).splitlines() if line.strip()]
@@ -336,8 +346,14 @@ def report(options: argparse.Namespace) -> None:
     about = _about(source.with_name(RUN))
     path = Path(options.output) if options.output else source.with_name(output.REPORT)
     with Staging(path.parent) as aside:
-        output.write_report(lines, aside / path.name, about.get("config"), about.get("ledger"))
+        config = about.get("config") or {}
+        tables = shown_tables(source.parent, _list(config.get("group_by")))
+        output.write_report(lines, aside / path.name, about.get("config"), about.get("ledger"), tables)
     say(f"Written: {path}")
+
+
+def _list(value: Any) -> list[str]:
+    return [value] if isinstance(value, str) else [str(v) for v in value or []]
 
 
 def _about(path: Path) -> dict[str, Any]:
@@ -352,7 +368,7 @@ def _about(path: Path) -> dict[str, Any]:
 
 def moments_merge(options: argparse.Namespace) -> None:
     for file in options.files:
-        _need(file)
+        need_file(file)
     total = load_run(options.files[0])
     for file in options.files[1:]:
         total = total + load_run(file)
@@ -369,14 +385,14 @@ def moments_merge(options: argparse.Namespace) -> None:
 
 
 def moments_show(options: argparse.Namespace) -> None:
-    _need(options.file)
+    need_file(options.file)
     for name, value in describe(load_run(options.file)).items():
         say(f"{name + ':':<14}{f'{value:,}' if isinstance(value, int) else value}")
 
 
 def moments_estimate(options: argparse.Namespace) -> None:
     noise, population = _noise(options.noise), _population(options.population)
-    _need(options.file)
+    need_file(options.file)
     state = load_run(options.file)
     chain = state.spec.chain if options.chain == "saved" else "stationary"
     try:

@@ -11,8 +11,12 @@ from typing import Any
 import numpy as np
 
 from aggmc_beam.chain import Chain
+from aggmc_beam.clock import Clock
 from aggmc_beam.errors import InputError, nearest
 from aggmc_beam.estimators.constraints import Constraints
+from aggmc_beam.estimators.registry import CELLS
+from aggmc_beam.estimators.structure import Structure
+from aggmc_beam.fit.drawing import check_groups_share
 from aggmc_beam.fit.fit import Settings, estimate_sums
 from aggmc_beam.fit.groups import estimate_only_group, group_sums
 from aggmc_beam.fit.observations import (
@@ -53,10 +57,12 @@ def estimate(
     level: float = 0.95,
     replicates: int | None = None,
     constraints: Constraints | None = None,
+    structure: Structure | None = None,
     open_population: bool = False,
     outside: str | None = None,
     missing: str = "reject",
     values: str = "counts",
+    pooling: str = CELLS,
     **table: Any,
 ) -> Any:
     """Estimate how individuals move between states from counts of individuals in each state.
@@ -70,18 +76,21 @@ def estimate(
         per realization [K], the name of a column, or "estimate".
     estimator: "auto" chooses for the data, and says why in `diagnostics["choice"]`; or "mom", "cls",
         "corrected-cls", "limle", "naive", "simplex", "fast", "gmm".
-    chain: "stationary", "per-step", `Window(size, every)`, `Cycle(period)` or `Parametric(...)`;
+    chain: "stationary", "per-step", `Window(size, every)`, `Cycle(period)`, `Cycle.day_types()` or `Parametric(...)`;
         a chain that changes with time gives `Estimates`, one per cell.
     lags: 1 or 2, how far apart the pairs may be that estimators use.
     level: of the intervals. replicates: number of jackknife groups, by default as many
         as the records fill, 10 to 50.
-    constraints: what is known of the matrix beforehand, see `Constraints`.
+    constraints: what is known of the matrix beforehand, see `Constraints`. structure: how many states lie to
+        each other, to which the estimate is drawn where the counts tell too little, see `Structure`.
     open_population: individuals enter and leave, so that totals vary. outside: the name of one more
         state that holds them, counted as the population less all counts.
     missing: "reject", or "pairwise" if single entries are missing at random (NaN): then a record is used for the
         pairs of states that it has. Entries that `Suppressed(shown="missing")` noise left out need neither.
     values: "counts", or "shares" or "percent" of the population, which must then be a number or one per realization,
         known or assumed.
+    pooling: what borrows from each other, as far as the data show it to be alike: the "cells" of a chain; the
+        "groups" of `group_by` too; or "none". `diagnostics["borrowed"]` tells how much.
 
     >>> import aggmc_beam as am
     >>> P = [[0.9, 0.1], [0.3, 0.7]]
@@ -107,7 +116,9 @@ def estimate(
         level=level,
         lags=lags,
         constraints=constraints,
+        structure=structure,
         open_population=open_population,
+        pooling=pooling,
     )
     if outside is None and is_table(data):
         from aggmc_beam.local.table import estimate_table
@@ -115,6 +126,7 @@ def estimate(
         table = {"missing": missing, "values": values, **table}
         return estimate_table(data, states, population, settings, replicates, **table)
     refuse_options(data, table)
+    check_groups_share(settings, ())
     if isinstance(data, str | os.PathLike):
         data = run_file.load(data)
     if isinstance(data, AggregationState):
@@ -166,6 +178,22 @@ def check_options(table: Iterable[str]) -> None:
         if name not in COLUMN_OPTIONS:
             arguments = list(inspect.signature(estimate).parameters)[1:-1]
             raise InputError(f"there is no option {name!r}; {nearest(name, [*arguments, *COLUMN_OPTIONS])}")
+
+
+def table_records(
+    data: Any, states: Sequence[str], noise: Noise, population: float, options: Mapping[str, Any]
+) -> tuple[Records, Clock]:
+    """The records of a table, and the clock that counts their steps. `options` name its columns."""
+    from aggmc_beam.local.table import read_records
+
+    return read_records(data, states, noise, population, dict(options))
+
+
+def table_margins(data: Any, what: str) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...] | None]:
+    """The columns of numbers of a table [units, columns], their names, and those of the units if it has any."""
+    from aggmc_beam.local.table import read_margins
+
+    return read_margins(data, what)
 
 
 def refuse_options(data: Any, table: Iterable[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 WIDTH = 100
 #: States of which no table fits.
 WIDE = 16
+#: What differs between warnings of one kind.
+_VALUES = re.compile(r"(?:'[^']*'(?:, )?)+|-?\d[\d.,:e+-]*")
 #: Lines of a list, and characters of a name in it.
 LISTED, NAME = 10, 24
 
@@ -37,7 +40,8 @@ def estimate_text(e: Estimate, whole: bool = False) -> str:
     notes = []
     if np.isfinite(e.standard_error).any():
         notes.append(f"± is one standard error; interval() gives {100 * e.level:g}% bounds")
-        flags = [f"  note: {escape_controls(flag['why'])}" for flag in e.diagnostics.get("rows", [])]
+        found = [flag for flag in e.diagnostics.get("rows", []) if flag.get("flag") != "borrowed"]
+        flags = [f"  note: {escape_controls(flag['why'])}" for flag in found]
         notes += _first(flags, "  and {} more notes, see diagnostics['rows']")
     if e.diagnostics.get("borrowed") is not None:
         notes.append(borrowed_words(e.diagnostics["borrowed"]))
@@ -64,6 +68,26 @@ def warning_lines(warnings: Sequence[str]) -> list[str]:
     return [wrapped(f"Warning: {escape_controls(w)}") for w in warnings]
 
 
+def cell_warnings(named: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+    """The warnings of several cells, given by name: those that differ in their numbers and names only are told once,
+    with how many cells they are of.
+
+    >>> cell_warnings([("0", ["an error of 1.5"]), ("1", ["an error of 2"]), ("2", [])])
+    ['in 2 of 3 cells, such as 0: an error of 1.5']
+    """
+    kinds: dict[str, tuple[str, list[str]]] = {}
+    for name, warnings in named:
+        for text in warnings:
+            cells = kinds.setdefault(_VALUES.sub("…", text), (text, []))[1]
+            cells += [name] if name not in cells else []
+    return [
+        text
+        if len(cells) == 1 == len(named)
+        else f"in {len(cells)} of {len(named)} cells, such as {cells[0]}: {text}"
+        for text, cells in kinds.values()
+    ]
+
+
 def wrapped(text: str) -> str:
     """A sentence in lines that fit."""
     if width(text) <= WIDTH:
@@ -86,6 +110,22 @@ def matrix_table(states: Sequence[str], matrix: np.ndarray, error: np.ndarray | 
         [number(matrix[i, j], None if error is None else error[i, j]) for j in range(S)] for i in range(S)
     ]
     return aligned([["", *names], *([names[i], *body[i]] for i in range(S))], even=True)
+
+
+def number_table(states: Sequence[str], values: np.ndarray) -> str | None:
+    """A matrix of any numbers as aligned text; None if it does not fit.
+
+    >>> print(number_table(["a", "b"], np.array([[1200.0, 3.5], [0.25, 80.0]])))
+          a   b
+    a 1,200 3.5
+    b  0.25  80
+    """
+    if len(states) > WIDE:
+        return None
+    names = [clipped(s) for s in states]
+    body = [[f"{v:,.0f}" if abs(v) >= 1000 else f"{v:.3g}" for v in row] for row in values]
+    text = aligned([["", *names], *([n, *row] for n, row in zip(names, body, strict=True))])
+    return None if width(text.partition("\n")[0]) > WIDTH else text
 
 
 def number(value: float, error: float | None = None) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from aggmc_beam.errors import InputError, nearest
 from aggmc_beam.estimators.inference import student_quantile
 from aggmc_beam.noise import Noise, noise_from_dict
-from aggmc_beam.printing import aligned, clipped, estimate_text, number, warning_lines, wrapped
+from aggmc_beam.printing import aligned, cell_warnings, clipped, estimate_text, number, warning_lines, wrapped
 from aggmc_beam.tables import Columns, Tabular, columns_of, summary_of
 
 if TYPE_CHECKING:
@@ -90,18 +90,30 @@ class Estimate(Tabular):
         return lower, upper
 
     def forecast(
-        self, counts: Any, steps: int, time: int | None = None, *, level: float | None = None
+        self, counts: Any, steps: int, time: Any = None, *, level: float | None = None, **table: Any
     ) -> Forecast:
         """Counts of the next steps with their bands; see `aggmc_beam.uses.forecast.forecast`."""
         from aggmc_beam.uses.forecast import forecast
 
-        return forecast(self, counts, steps, time, level=self.level if level is None else level)
+        return forecast(self, counts, steps, time, level=level, **table)
 
     def follows(self) -> Follows:
         """Stays, hitting times, P^h and what else follows, each with its error; see `am.follows`."""
         from aggmc_beam.uses.follows import follows
 
         return follows(self)
+
+    @property
+    def own(self) -> Estimate:
+        """Without what is borrowed from other groups or windows: that which tests of differences compare."""
+        note = self.diagnostics.get("borrowed", {}).get("apart")
+        if note is None:
+            return self
+        P, error = (
+            _array(note[name], *self.transition_matrix.shape)
+            for name in ("transition_matrix", "standard_error")
+        )
+        return replace(self, transition_matrix=P, standard_error=error)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able; NaN becomes None."""
@@ -284,12 +296,12 @@ class Estimates(Sequence[Estimate], Tabular):
         return np.stack([e.standard_error for e in self.items])
 
     def forecast(
-        self, counts: Any, steps: int, time: int | None = None, *, level: float | None = None
+        self, counts: Any, steps: int, time: Any = None, *, level: float | None = None, **table: Any
     ) -> Forecast:
         """Counts of the next steps, each by the matrix of its time; `time` is the step of the last record."""
         from aggmc_beam.uses.forecast import forecast
 
-        return forecast(self, counts, steps, time, level=self.items[0].level if level is None else level)
+        return forecast(self, counts, steps, time, level=level, **table)
 
     def interval(self, level: float | None = None) -> tuple[np.ndarray, np.ndarray]:
         bounds = [e.interval(level) for e in self.items]
@@ -301,6 +313,11 @@ class Estimates(Sequence[Estimate], Tabular):
         return tuple(
             dict.fromkeys(w for e in (*self.items, *filter(None, [self.pooled])) for w in e.warnings)
         )
+
+    def warnings_by_kind(self) -> list[str]:
+        """The warnings as they are shown: what many cells have in common once, with their number."""
+        own = [] if self.pooled is None else list(self.pooled.warnings)
+        return [*own, *cell_warnings([(_cell_name(e), e.warnings) for e in self.items])]
 
     def to_json(self) -> str:
         """One line of JSON per estimate."""
@@ -318,10 +335,20 @@ class Estimates(Sequence[Estimate], Tabular):
 
     def __str__(self) -> str:
         head = f"{len(self)} transition matrices, cells {self.items[0].cell} to {self.items[-1].cell}"
-        warned = warning_lines(self.warnings)
+        warned = warning_lines(self.warnings_by_kind())
         if self.pooled is not None:
-            return "\n".join([*warned, head, "pooled over cells:", str(replace(self.pooled, warnings=()))])
+            pooled = str(replace(self.pooled, warnings=()))
+            return "\n".join([*warned, head, *self._least_and_most(), "pooled over cells:", pooled])
         return "\n".join([*warned, head, summary_text(self.items, "cell")])
+
+    def _least_and_most(self) -> list[str]:
+        """In which cell fewest stay where they are, and in which most."""
+        stays = np.array([summary_of(e)["stay"] for e in self.items])
+        if not np.isfinite(stays).any():
+            return []
+        low, high = (int(k) for k in (np.nanargmin(stays), np.nanargmax(stays)))
+        cells = [f"{number(stays[k])} in cell {_cell_name(self.items[k])}" for k in (low, high)]
+        return [f"Share that stays from one step to the next: {cells[0]} to {cells[1]}"]
 
     def _repr_html_(self) -> str:
         from aggmc_beam.report.notebook import estimates_html
@@ -332,7 +359,7 @@ class Estimates(Sequence[Estimate], Tabular):
 class Groups(dict[tuple[str, ...], Any], Tabular):
     """The results of several groups by the values of their columns: `found["north"]` or
     `found["north", "night"]`, each an `Estimate` or `Estimates`; `found["north", 8]` is that of a cell.
-    `skipped` tells which groups have too little data, and why.
+    `skipped` tells which groups have too little data, and why; `advice` that groups look alike and could share.
 
     >>> import aggmc_beam as am
     >>> y, _ = am.simulate([[0.9, 0.1], [0.3, 0.7]], steps=50, seed=1)
@@ -343,9 +370,15 @@ class Groups(dict[tuple[str, ...], Any], Tabular):
     (('in', 'out'), ['group', 'from', 'to'])
     """
 
-    def __init__(self, results: Mapping[Any, Any] = {}, skipped: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        results: Mapping[Any, Any] = {},
+        skipped: Mapping[str, str] | None = None,
+        advice: str | None = None,
+    ) -> None:
         super().__init__(results)
         self.skipped = dict(skipped or {})
+        self.advice = advice
 
     def __missing__(self, key: Any) -> Any:
         name = key if isinstance(key, tuple) else (key,)
@@ -397,7 +430,7 @@ def groups_text(found: Groups) -> str:
     """A line for each group, and why some have none."""
     lines = [f"{len(found)} groups", summary_text([_whole(result) for result in found.values()], "group")]
     lines += [wrapped(f"No estimate for {clipped(name)}: {why}") for name, why in found.skipped.items()]
-    return "\n".join(lines)
+    return "\n".join([*lines, *([wrapped(found.advice)] if found.advice else [])])
 
 
 def summary_text(estimates: Sequence[Estimate], place: str) -> str:

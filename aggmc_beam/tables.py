@@ -42,22 +42,25 @@ SHEET = (1_048_576, 16_384)
 class Tabular:
     """A result that `columns` makes tables of; the rest is the same for all of them."""
 
-    def columns(self, form: str = "tidy") -> Columns:
+    def _columns(self, form: str) -> Columns:
         """The columns of a table, as lists; None and NaN where there is no number."""
-        raise NotImplementedError
+        found: Columns = self.columns(form)  # type: ignore[attr-defined]
+        return found
 
     def to_frame(self, form: str = "tidy") -> pl.DataFrame:
         """A Polars frame, with null where there is no number."""
-        return typed(self.columns(form))
+        return typed(self._columns(form))
 
     def to_pandas(self, form: str = "tidy") -> pd.DataFrame:
         """A pandas frame, with NaN where there is no number."""
-        return need("pandas", "pandas").DataFrame(self.columns(form))
+        return need("pandas", "pandas").DataFrame(self._columns(form))
 
     def to_arrow(self, form: str = "tidy") -> pa.Table:
         """An Arrow table, with null where there is no number."""
         arrow = need("pyarrow", "pyarrow")
-        columns = {name: arrow.array(values, from_pandas=True) for name, values in self.columns(form).items()}
+        columns = {
+            name: arrow.array(values, from_pandas=True) for name, values in self._columns(form).items()
+        }
         return arrow.table(columns)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
@@ -66,7 +69,7 @@ class Tabular:
 
     def to_csv(self, path: str | os.PathLike[str] | None = None, form: str = "tidy") -> str | None:
         """CSV into a file, or as text if no path is given; empty where there is no number."""
-        text = csv_text(self.columns(form), "the file" if path is None else path)
+        text = csv_text(self._columns(form), "the file" if path is None else path)
         if path is None:
             return text
         with open(path, "w", encoding="utf-8", newline="") as stream:
@@ -75,7 +78,7 @@ class Tabular:
 
     def to_excel(self, path: str | os.PathLike[str]) -> None:
         """A workbook with a sheet for each form of the table; needs XlsxWriter (the extra `excel`)."""
-        write_excel({form: self.columns(form) for form in self.forms}, path)
+        write_excel({form: self._columns(form) for form in self.forms}, path)
 
     #: The forms that there are.
     forms: tuple[str, ...] = FORMS

@@ -3,6 +3,7 @@
     python benchmarks/published.py                 simulated counts
     python benchmarks/published.py --data DIR      and the bicycles in DIR/bikes, see realsets.py
     python benchmarks/published.py --quick         two seeds
+    python benchmarks/published.py --write FILE    puts the table and its summary into a page, docs/published.md
 
 The error is that of `real.py`. `plain` is the error from counts before they were changed, `as they are` that of an
 estimate which takes what is shown for counts (zero where nothing is), `told` that of one which is told what
@@ -87,6 +88,15 @@ class Row:
         self.plain_coverage.append(held(case, plain))
         self.warned += any("hardly" in line or "suppressed or cut" in line for line in told.warnings)
 
+    @property
+    def is_worse(self) -> bool:
+        return bool(np.mean(self.told) > WORSE * np.mean(self.plain))
+
+    @property
+    def covers(self) -> bool:
+        """Whether intervals hold the truth as often as they say, or no less often than before publishing."""
+        return bool(np.mean(self.coverage) >= min(LEAST, float(np.mean(self.plain_coverage))))
+
     def cells(self) -> list[str]:
         plain, told = np.mean(self.plain), np.mean(self.told)
         return [
@@ -120,6 +130,12 @@ def held(case: Case, found: am.Estimate) -> float:
     return float(((case.truth >= lower - 1e-9) & (case.truth <= upper + 1e-9))[known].mean())
 
 
+#: Where fewer than so many counts are touched, the error is to be at most `WORSE` times that of all counts.
+FEW, WORSE = 0.2, 1.5
+#: What intervals at 95% are to hold of the truth in simulation, where nothing is warned of.
+LEAST = 0.90
+BEGIN, END = "<!-- figures: written by benchmarks/published.py -->", "<!-- end of the figures -->"
+
 HEAD = ["set", "noise", "published", "touched", "plain", "as they are", "told", "told / plain", "coverage"]
 HEAD += ["coverage, plain", "warned"]
 
@@ -145,16 +161,40 @@ def bicycles(folder: Path) -> Iterator[Named]:
             yield name, noise, case
 
 
+def summary(rows: dict[tuple[str, str, str], Row]) -> str:
+    """How many rows reach what is promised, and which do not."""
+    few = {name: row for name, row in rows.items() if np.mean(row.touched) < FEW}
+    worse = [", ".join(name) for name, row in few.items() if row.is_worse]
+    quiet = {name: row for name, row in rows.items() if 2 * row.warned < len(row.told)}
+    short = [f"{', '.join(n)} ({np.mean(r.coverage):.2f})" for n, r in quiet.items() if not r.covers]
+    held = np.concatenate([row.coverage for row in quiet.values()])
+    before = np.concatenate([row.plain_coverage for row in quiet.values()])
+    blind = np.nanmean([np.mean(r.blind) / np.mean(r.plain) for r in few.values()])
+    told = np.mean([np.mean(r.told) / np.mean(r.plain) for r in few.values()])
+    lines = [
+        f"- Of {len(few)} rows in which fewer than {FEW:.0%} of counts are touched, {len(few) - len(worse)} have at "
+        f"most {WORSE:g} times the error from all counts; on average {told:.2f} times, and {blind:.1f} times where "
+        "what is shown is taken for counts.",
+        *(f"- More: {one}." for one in worse),
+        f"- Intervals of runs that are not warned of hold {np.mean(held):.2f} of the truth, those from all counts "
+        f"{np.mean(before):.2f}. Below {LEAST:g}, and below that from all counts, are {len(short)} of "
+        f"{len(quiet)} rows{': ' + '; '.join(short) if short else ''}.",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
 def table(named: Iterable[Named], kinds: Iterable[str] = KINDS) -> str:
-    """All rows, printed as they come; the same as text."""
+    """All rows, printed as they come, and their summary; the same as text."""
     lines = ["| " + " | ".join(HEAD) + " |", "|" + " --- |" * len(HEAD)]
     print("\n".join(lines), flush=True)
     rows: dict[tuple[str, str], dict[str, Row]] = {}
+    all_rows: dict[tuple[str, str, str], Row] = {}
     kinds = list(kinds)
 
     def done() -> None:
         for (name, noise), found in rows.items():
             for kind, row in found.items():
+                all_rows[name, noise, kind] = row
                 lines.append("| " + " | ".join([name, noise, kind, *row.cells()]) + " |")
                 print(lines[-1], flush=True)
         rows.clear()
@@ -166,7 +206,15 @@ def table(named: Iterable[Named], kinds: Iterable[str] = KINDS) -> str:
         for at, (kind, row) in enumerate(rows[name, noise].items()):
             row.add(case, kind, np.random.default_rng([number, at]))
     done()
+    lines += ["", summary(all_rows)]
+    print(f"\n{lines[-1]}", flush=True)
     return "\n".join(lines)
+
+
+def write(text: str, page: Path) -> None:
+    """Put figures into a page, in the place of those it has."""
+    before, rest = page.read_text(encoding="utf-8").split(BEGIN)
+    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.split(END)[1]}", encoding="utf-8")
 
 
 def cases(data: Path | None, seeds: int) -> Iterator[Named]:
@@ -181,9 +229,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", default="", help="only sets whose name holds this")
+    parser.add_argument("--write", type=Path, help="page to put the figures into")
     options = parser.parse_args()
     found = cases(options.data, 2 if options.quick else options.seeds)
-    table(one for one in found if options.only in one[0])
+    text = table(one for one in found if options.only in one[0])
+    if options.write is not None:
+        write(text, options.write)
 
 
 if __name__ == "__main__":

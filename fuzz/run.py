@@ -1,7 +1,9 @@
 """Fuzz all targets and say how many executions ran: `python fuzz/run.py [--runs N | --seconds N]`.
 
 Each target gets a share of the runs that suits its speed. The first defect of a target ends it: the
-input is kept in `.fuzz/found`, and belongs into `fuzz/corpus/TARGET`, which `make test` replays.
+input is kept in `.fuzz/found`, and belongs into `fuzz/corpus/TARGET`, which `make test` replays. An execution of
+`differential` is a row that all ways of reading are compared on, and its defects are disagreements; its inputs are
+drawn by number.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ WORK = Path(".fuzz")
 SHARES = {
     "json_record": 40, "raw_file": 25, "message": 20, "override": 6, "coders": 5, "sealed_file": 1.5,
     "yaml_config": 1, "records": 1, "configs": 0.3, "config_file": 0.1, "estimates": 0.1, "table": 0.05,
-    "counts": 0.05,
+    "counts": 0.05, "differential": 10,
 }  # fmt: skip
+DIFFERENTIAL = "differential"
 
 
 @dataclass(frozen=True)
@@ -40,12 +43,20 @@ def fuzz(target: str, runs: int, seconds: int, seed: int) -> Outcome:
     found, kept, grown = WORK / "found", HERE / "corpus" / target, WORK / "corpus" / target
     for folder in (found, grown):
         folder.mkdir(parents=True, exist_ok=True)
+    if target == DIFFERENTIAL:
+        differential = [sys.executable, str(HERE / "differential.py"), f"--cases={runs}", f"--seed={seed}"]
+        return _run(target, [*differential, f"--seconds={seconds}"])
     command = [sys.executable, str(HERE / "one.py"), target, f"-runs={runs}", f"-seed={seed}"]
     command += ["-max_len=4096", "-timeout=120", "-rss_limit_mb=3000", "-print_final_stats=1", "-verbosity=1"]
     command += [f"-artifact_prefix={found}/{target}-"]
     if seconds:
         command.append(f"-max_total_time={seconds}")
     command += [str(grown), *([str(kept)] if kept.is_dir() else [])]
+    return _run(target, command)
+
+
+def _run(target: str, command: list[str]) -> Outcome:
+    found, grown = WORK / "found", WORK / "corpus" / target
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
     text = done.stdout.decode(errors="replace")
@@ -57,7 +68,7 @@ def fuzz(target: str, runs: int, seconds: int, seed: int) -> Outcome:
     last = [
         line.strip()
         for line in text.splitlines()
-        if re.match(r"\s*(\w+\.)*\w*(Error|Exception|Warning|Hang|Unflagged)\b", line)
+        if re.match(r"\s*(\w+\.)*\w*(Error|Exception|Warning|Hang|Unflagged|Disagreement)\b", line)
     ]
     return Outcome(
         target,

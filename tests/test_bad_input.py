@@ -59,7 +59,7 @@ REJECTED = {
     "a missing realization": (",99,3,5\n", "realization is missing"),
     "a broken time": ("1,9x,3,5\n", "time is '9x', not a whole number"),
     "half a step": ("1,9.5,3,5\n", "time is '9.5', not a whole number"),
-    "a time stamp": ("1,2026-01-01,3,5\n", "for time stamps give step as a duration"),
+    "a time stamp": ("1,2026-01-01,3,5\n", "for dates give step as day, week"),
     "too many fields": ("1,99,3,5,7\n", "it has more fields than the header"),
     "a decimal comma": ("1,99,3,5,5\n", "it has more fields than the header"),
     "a decimal mark": ('1,99,"1,5",5\n', "the count of 'home' is '1,5', not a number"),
@@ -447,7 +447,11 @@ def test_what_would_take_too_much_memory_is_refused_with_the_number_to_change(wr
     packed = frames.save(frame, tmp_path / "packed.parquet")
     assert packed.stat().st_size < 100_000
     for call, message in (
-        (lambda: run_on(wide, **small), "600 states would take about .* uncertainty.replicates is smaller"),
+        (lambda: run_on(wide, **small), "an estimate of 600 states would take about .* take fewer states"),
+        (
+            lambda: run_on(wide, **{**small, "limits": {"memory": "200MB"}}),
+            "uncertainty.replicates is smaller",
+        ),
         (lambda: am.estimate(y, replicates=10**9, population=100), "lower uncertainty.replicates"),
         (lambda: am.estimate(y, chain=am.Window(10**9, 1), population=100), "raise chain.window.every"),
         (lambda: run_on(packed, **small), "row group 0 of .* with 3,00.,... values, would take about 45"),

@@ -147,3 +147,47 @@ def test_jackknife_groups_that_are_summed_apart_are_those_of_the_whole(options):
     assert found.realizations.sum() == expected.realizations.sum()
     found, expected = (replace(s, counts={}, realizations=0 * s.realizations) for s in (found, expected))
     assert found.to_bytes() == expected.to_bytes()
+
+
+def test_how_late_the_earliest_of_a_bundle_is_is_told_in_seconds(monkeypatch):
+    monkeypatch.setattr(Timing, "latest", lambda self: 10**15 + self.ahead)
+    driver, seen = bundles.Driver(pair(), bundles.AtOnce()), []
+    driver.pair.lateness = type("Kept", (), {"update": staticmethod(seen.append)})
+    [own] = elements(frames.counts(K=1, T=3))
+    driver.bundle((own[0], 10**15 - 30_500_000), (own[1], 10**15 - 2_000_000))
+    driver.bundle((own[2], 10**15 + 1_000_000))
+    assert seen == [30, 0]
+
+
+def test_a_record_of_more_individuals_than_there_are_is_set_aside():
+    plan = EstimateTransitions(frames.STATES, am.Exact(), 200, "mom", replicates=1, stream=Stream()).plan
+    driver = bundles.Driver(Pair(plan, Timing(ttl=TTL)), bundles.AtOnce())
+    totals = {0: [100, 60, 40], 1: [100, 60, 41], 2: [100, 60, 40 + 1e-8]}
+    driver.bundle(*((by_realization(Record("0", t, np.array(n, float))), 0) for t, n in totals.items()))
+    assert [r["reason"] for r in driver.rejected] == [
+        "it counts 201 individuals, more than the population 200"
+    ]
+    assert summed(driver).sums.total.records == 2
+
+
+def test_a_record_of_another_population_than_its_realization_has_is_set_aside_and_the_rest_kept_narrow():
+    plan = EstimateTransitions(
+        frames.STATES,
+        am.Binomial(0.5),
+        "estimate",
+        "mom",
+        replicates=1,
+        population_column="n",
+        stream=Stream(),
+    ).plan
+    driver = bundles.Driver(Pair(plan, Timing(ttl=TTL)), bundles.AtOnce())
+    given = [Record("0", t, np.array([9.0, 8.0, 7.0]), N) for t, N in enumerate((50.0, 50.0, 60.0, 50.0))]
+    given = [by_realization(record) for record in given]
+    driver.bundle(*((one, 0) for one in given))
+    assert len(driver.rejected) == 1
+    assert "60" in driver.rejected[0]["reason"]
+    assert "50" in driver.rejected[0]["reason"]
+    [known] = driver.known(given[0][0])
+    assert known.population == 50.0
+    assert (known.track.starts, known.track.stops) == ([0, 3], [1, 3])
+    assert {row.dtype for row in known.track.open.values()} == {np.dtype(np.int8)}

@@ -15,7 +15,7 @@ from aggmc_beam.clock import CALENDAR, Clock
 from aggmc_beam.config import read_config
 from aggmc_beam.errors import InputError, Rejected
 from aggmc_beam.local import run
-from aggmc_beam.local.tidy import steps
+from aggmc_beam.local.columns import steps
 from aggmc_beam.sums.records import Records
 from aggmc_beam.sums.state import AggregationState, SumSpec
 from aggmc_beam.zones import NEVER, Zone
@@ -155,7 +155,7 @@ def test_sums_remember_the_time_zone(tmp_path):
     assert again.spec.clock == state.spec.clock
     assert again.spec.clock.zone == BERLIN
     other = run(read_config({**plain, "input": {"files": str(path), "step": "1h"}})).state
-    with pytest.raises(InputError, match="the time step differ"):
+    with pytest.raises(InputError, match="time steps differ"):
         again.spec.check_joins(other.spec, "these")
 
 

@@ -105,6 +105,15 @@ BAD = {
         {**files(), "uncertainty": {"level": 95}},
         "uncertainty.level must be a number above 0 and below 1",
     ),
+    "separator": ({"input": {"files": "a.csv", "separator": "::"}}, "separator must be one character"),
+    "separator of two bytes": (
+        {"input": {"files": "a.csv", "separator": "§"}},
+        "separator must be one character",
+    ),
+    "separator of names": (
+        {"input": {"files": "a.csv", "separator": "x"}},
+        "no letter, digit, quotation mark",
+    ),
     "version": ({**files(), "version": 2}, "version 2 is not known"),
     "stream states": ({"input": {"pubsub": {"topic": "t"}}}, "states must be listed"),
     "pubsub": ({"input": {"pubsub": {}}}, "input.pubsub.subscription or input.pubsub.topic"),

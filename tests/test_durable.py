@@ -14,7 +14,7 @@ import pytest
 import aggmc_beam as am
 from aggmc_beam import durable
 from aggmc_beam.cli import main
-from aggmc_beam.local import staging
+from aggmc_beam.local import lock, staging
 from aggmc_beam.local.lock import NAME, OutputLock
 from aggmc_beam.local.staging import Staging
 from aggmc_beam.local.unchanged import check_unchanged, stamps
@@ -184,6 +184,43 @@ def test_a_lock_ends_with_the_process_that_held_it(here):
     assert subprocess.run([sys.executable, "-c", holder], check=False).returncode == -9
     assert "killed" in Path("out", NAME).read_text()
     assert main(command(1)) == 0
+
+
+def test_whoever_waits_says_so_once_and_for_whom(here, caplog, monkeypatch):
+    looks = []
+    first = OutputLock("out", "a run with a long name, so that what is written next is shorter")
+    with first:
+        path = Path("out", NAME)
+        left = path.read_text()
+
+    def pause(seconds):
+        looks.append(seconds)
+        if len(looks) == 3:
+            held.__exit__(None, None, None)
+
+    path.write_text(left)  # as a run leaves it that was killed
+    held = OutputLock("out", "b")
+    held.__enter__()
+    assert path.read_text().startswith("run 'b' (process")
+    assert path.read_text().endswith("UTC)")
+    assert len(path.read_text()) < len(left)
+    monkeypatch.setattr(lock.time, "sleep", pause)
+    with caplog.at_level("WARNING", "aggmc"), OutputLock("out", "c", wait=True):
+        pass
+    assert len(looks) == 3
+    [told] = [r.getMessage() for r in caplog.records if "waiting" in r.getMessage()]
+    assert "waiting for run 'b'" in told
+    assert "which is writing to out" in told
+
+
+def test_a_directory_that_is_no_longer_needed_goes_with_its_lock(tmp_path):
+    with OutputLock(tmp_path / "new" / "inner", "one"):
+        pass
+    assert not (tmp_path / "new" / "inner").exists()
+    (tmp_path / "old").mkdir()
+    with OutputLock(tmp_path / "old", "one"):
+        pass
+    assert (tmp_path / "old").exists()
 
 
 def test_moments_that_were_replaced_meanwhile_are_not_lost(here, monkeypatch, capfd):

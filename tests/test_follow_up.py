@@ -176,3 +176,19 @@ def test_files_are_named_when_a_result_cannot_be_used(tmp_path, capsys):
 def test_follow_up_writes_nothing_where_there_is_nothing(tmp_path):
     with pytest.raises(am.InputError, match="nothing to write to flows.csv"):
         follow_up.write_frames(iter(()), tmp_path / "flows.csv")
+
+
+def test_the_report_shows_flows_forecasts_and_alarms_of_the_run(tmp_path):
+    pytest.importorskip("matplotlib", reason="the report needs matplotlib: pip install aggmc-beam[report]")
+    draw(tmp_path)
+    out = run(tmp_path, "output.report=true", "output.forecast=3", "output.alarms=0.05", "output.form=csv")
+    page = (out / "report.html").read_text()
+    for title, said in (
+        ("Flows", "on average over all steps"),
+        ("Forecast", "in r0, the first of 3 realizations"),
+        ("Alarms", "A part 0.05 of steps"),
+    ):
+        assert f"<h2>{title}</h2>" in page
+        assert said in page
+    assert main(["report", str(out), "-o", str(tmp_path / "again.html")]) == 0
+    assert "the first of 3 realizations" in (tmp_path / "again.html").read_text()

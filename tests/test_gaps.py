@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 import aggmc_beam as am
 from aggmc_beam.chain import Stationary
 from aggmc_beam.cli import main
+from aggmc_beam.config import read_config
 from aggmc_beam.errors import InputError
 from aggmc_beam.fit.gaps import fill_gaps
 from aggmc_beam.fit.restored import Restored
 from aggmc_beam.local.batches import Batch
+from aggmc_beam.local.plan import Plan
 from aggmc_beam.local.tidy import Tidier
 from aggmc_beam.records import Rejected, Schema, read_record
 from aggmc_beam.sums.records import Records
@@ -111,7 +113,7 @@ def test_sums_with_gaps_merge_and_can_be_saved(tmp_path):
     path.write_bytes((halves[0] + halves[1]).to_bytes())
     one, two = (am.estimate(data, noise=NOISE, population=200) for data in (path, whole))
     np.testing.assert_allclose(one.transition_matrix, two.transition_matrix, atol=1e-10)
-    with pytest.raises(InputError, match="what becomes of missing entries"):
+    with pytest.raises(InputError, match="rules for missing entries"):
         halves[0] + other(block)
 
 
@@ -277,13 +279,37 @@ def test_a_record_with_a_gap_is_rejected_unless_told_otherwise(tmp_path):
     assert "is missing" in rejected[0]
 
 
+@pytest.mark.parametrize("layout", ["wide.csv", "wide.jsonl", "lists.jsonl"])
+@pytest.mark.parametrize("text", ["0.5", "1,204", "12 %", "x"])
+def test_what_is_no_whole_number_among_whole_numbers_is_never_taken_for_a_gap(layout, text, tmp_path):
+    """One such count in many rows: too few for the type of its column to be thought wrong."""
+    rows = [{"realization": 0, "time": t, **dict(zip(STATES, [5, 7 + t, 9], strict=True))} for t in range(60)]
+    rows[40][STATES[1]] = text
+    path = tmp_path / f"data.{layout.split('.')[1]}"
+    if layout == "wide.csv":
+        lines = [",".join(f'"{v}"' for v in row.values()) for row in rows]
+        path.write_text("\n".join([",".join(rows[0]), *lines]))
+    else:
+        if layout == "lists.jsonl":
+            rows = [{**row, "counts": [row.pop(s) for s in STATES]} for row in rows]
+        path.write_text("\n".join(map(json.dumps, rows)))
+    columns = {"counts": "counts"} if layout == "lists.jsonl" else {}
+    plan = Plan.open(
+        read_config(config(path, input={"missing": "pairwise", "columns": columns}, max_rejected=1.0))
+    )
+    [block] = plan.reader().blocks()
+    found = dict(zip(block.records.time.tolist(), block.records.counts[:, 1].tolist(), strict=True))
+    number = {"0.5": 0.5, "1,204": 1204.0, "12 %": 0.12, "x": None}[text]
+    assert found.get(40) == number
+    assert not np.isnan(block.records.counts).any()
+
+
 @pytest.mark.parametrize("kind", ["missing", "hidden"])
 def test_a_stream_gives_what_a_batch_gives(kind, tmp_path):
     from apache_beam.testing.test_stream import TestStream
     from test_beam_stream import assert_same, shuffled, streamed
 
     from aggmc_beam.beam import EstimateTransitions, Stream
-    from aggmc_beam.config import read_config
     from aggmc_beam.local import run
 
     y, z = simulated(K=4, T=60)

@@ -1,6 +1,7 @@
 """Every row that enters is in exactly one of used, duplicate, rejected, late: on every engine."""
 
 import json
+from contextlib import nullcontext
 from unittest import mock
 
 import dirty
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from aggmc_beam.config import read_config
 from aggmc_beam.errors import InputError
-from aggmc_beam.ledger import Ledger, Unbalanced
+from aggmc_beam.ledger import MIN_SHARED, Ledger, Unbalanced, check_rejected
 from aggmc_beam.local import blocks, engine, output, run, tidy
 
 FEEDS = {
@@ -132,3 +133,40 @@ def test_a_run_that_loses_a_row_fails(layout, tmp_path):
     patch = mock.patch.object(blocks.BlockReader, "_block", lossy)
     with patch, pytest.raises(Unbalanced, match="1 row is missing"):
         local(feed, tmp_path / "in")
+
+
+def test_a_ledger_adds_up_with_what_came_late():
+    assert Ledger(10, 6, 1, 1, 2).check().missing == 0
+    for wrong in (Ledger(10, 6, 1, 1, 3), Ledger(10, 6, 1, 2, 2), Ledger(10, 6, 2, 1, 2), Ledger(3, 4, -1)):
+        with pytest.raises(Unbalanced):
+            wrong.check()
+
+
+@pytest.mark.parametrize(
+    ("rejected", "read", "limit", "complete", "refused"),
+    [
+        (10**6, 10**6, None, True, False),
+        (5, 100, 5, True, False),
+        (6, 100, 5, False, True),
+        (0, 0, 0, True, False),
+        (1, 1, 0, True, True),
+        (5, 100, 0.05, True, False),
+        (6, 100, 0.05, True, True),
+        (MIN_SHARED - 1, MIN_SHARED - 1, 0.5, False, False),
+        (MIN_SHARED, MIN_SHARED, 0.5, False, True),
+        (MIN_SHARED, MIN_SHARED, 0.5, True, True),
+        (2, 2, 1.0, True, False),
+    ],
+)
+def test_rejected_rows_are_compared_with_a_number_or_once_there_are_enough_with_a_share(
+    rejected, read, limit, complete, refused
+):
+    with pytest.raises(InputError, match="more than max_rejected") if refused else nullcontext():
+        check_rejected(rejected, read, limit, complete)
+
+
+def test_the_reasons_of_rejections_are_told_where_they_are_known():
+    with pytest.raises(InputError, match="the commonest reasons: 3 x no count"):
+        check_rejected(3, 4, 1, reasons=lambda: "3 x no count")
+    with pytest.raises(InputError, match="`aggmc check` and the dead-letter output show them"):
+        check_rejected(3, 4, 1)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import peculiar
+import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -88,33 +89,46 @@ ENCODED = [("utf-8", None), ("utf-8-sig", None), ("utf-16", None), ("latin-1", "
            ("cp1252", "windows-1252"), ("utf-16-le", "utf-16-le")]  # fmt: skip
 
 
-@settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
 @given(
-    st.sampled_from(",;\t|"), st.sampled_from(list(NUMBERS)), st.sampled_from(list(TIMES)),
-    st.sampled_from(list(PACKED)), st.sampled_from(ENCODED), st.sampled_from(["\n", "\r\n"]),
-    st.integers(0, 3), st.lists(st.sampled_from(["note", "region", "flag"]), max_size=2, unique=True), st.randoms(),
+    st.sampled_from(["csv", "csv", "jsonl", "parquet"]), st.booleans(), st.sampled_from(",;\t|"),
+    st.sampled_from(list(NUMBERS)), st.sampled_from(list(TIMES)), st.sampled_from(list(PACKED)),
+    st.sampled_from(ENCODED), st.sampled_from(["\n", "\r\n"]), st.integers(0, 3),
+    st.lists(st.sampled_from(["note", "region", "flag"]), max_size=2, unique=True), st.randoms(),
 )  # fmt: skip
-def test_peculiarities_may_come_together(
-    tmp_path_factory, separator, number, time, packed, encoding, end, titles, extra, random
+def test_peculiarities_of_format_and_layout_may_come_together(
+    tmp_path_factory, kind, is_long, separator, number, time, packed, encoding, end, titles, extra, random
 ):
     write, decimal = NUMBERS[number]
     when, step, pattern = TIMES[time]
-    lines = peculiar.table(separator, write, when).splitlines()
-    for column in extra:
-        lines = [
-            lines[0] + separator + column,
-            *(f"{x}{separator}{random.choice(['', 'x', 'é'])}" for x in lines[1:]),
+    rows = [
+        {"month": when(i), **dict(zip(STATES, map(write, map(int, row)), strict=True))}
+        for i, row in enumerate(COUNTS)
+    ]
+    if is_long:
+        rows = [
+            {"month": row["month"], "state": state, "count": row[state]} for row in rows for state in STATES
         ]
-    lines = [*("Title" for _ in range(titles)), *lines, *([""] if random.random() < 0.5 else [])]
-    data = PACKED[packed](end.join(lines).encode(encoding[0]))
-    keys = {
-        "decimal": decimal,
-        "step": step,
-        "time_format": pattern,
-        "encoding": encoding[1],
-        "skip_lines": titles,
-    }
-    file = peculiar.Peculiar(f"a.csv{packed}", data, {k: v for k, v in keys.items() if v is not None})
+    rows = [{**row, **{column: random.choice(["", "x", "é"]) for column in extra}} for row in rows]
+    order = random.sample(list(rows[0]), len(rows[0]))
+    rows = [{column: row[column] for column in order} for row in rows]
+    if random.random() < 0.3:
+        random.shuffle(rows)
+    keys = {"decimal": decimal, "step": step, "time_format": pattern, "layout": "long" if is_long else None}
+    if kind == "csv":
+        lines = ["Title"] * titles
+        lines += [
+            separator.join(f'"{v}"' if separator in v else v for v in line)
+            for line in [order, *(row.values() for row in rows)]
+        ]
+        data = end.join([*lines, *([""] if random.random() < 0.5 else [])]).encode(encoding[0])
+        keys |= {"encoding": encoding[1], "skip_lines": titles}
+    else:
+        data = peculiar.json_lines(rows) if kind == "jsonl" else peculiar.parquet(pl.DataFrame(rows))
+    packed = "" if kind == "parquet" else packed
+    file = peculiar.Peculiar(
+        f"a.{kind}{packed}", PACKED[packed](data), {k: v for k, v in keys.items() if v is not None}
+    )
     check_same(Plan.open(config_of(file, written(file, tmp_path_factory.mktemp("mixed")))))
 
 

@@ -65,10 +65,9 @@ def test_cells_by_name_groups_and_comparisons():
     [ax] = groups.plot(("in", "out")).axes
     assert [t.get_text() for t in ax.get_yticklabels()] == ["g0", "g1", "g2"]
     assert ax.lines[0].get_xdata().tolist() == [e["in", "out"] for e in groups.values()]
-    pooled = one(chain=am.Cycle(3)).plot(kind="flows")
-    assert pooled.axes
-    assert windows.plot(kind="flows").axes
+    assert one(chain=am.Cycle(3)).plot(kind="flows").axes
+    assert one(chain=am.Cycle(3)).plot("flows").axes
     with pytest.raises(am.InputError, match="no pooled matrix"):
-        one(chain=am.Window(30), estimator="mom").plot(kind="flows")
+        one(chain=am.Window(30), estimator="cls").plot(kind="flows")
     figure = am.compare(one(), one()).plot()
     assert "framed: differs at 5%" in figure.axes[0].get_title()

@@ -151,6 +151,21 @@ def test_estimates_are_nearly_as_good_as_without_the_layer(noise, below):
     assert np.mean(with_layer) < np.mean(blind)
 
 
+def test_counts_of_which_no_step_has_small_ones_stay_as_they_are_though_their_mean_moves_far():
+    """All start in one state: over all steps its counts spread so much that some would seem to be small."""
+    Q = np.array([[0.6, 0.2, 0.2], [0.06, 0.84, 0.1], [0.06, 0.1, 0.84]])
+    told, plain = [], []
+    for seed in range(3):
+        y, truth = am.simulate(
+            Q, population=200, steps=30, realizations=40, noise=am.Suppressed(5), start=[1, 0, 0], seed=seed
+        )
+        found = am.estimate(y, noise=am.Suppressed(5), population=200)
+        assert found.diagnostics["published"]["suppressed"][0] < 1e-3
+        told.append(error(found, Q))
+        plain.append(error(am.estimate(truth.counts, population=200), Q))
+    assert np.mean(told) < 1.3 * np.mean(plain)
+
+
 @pytest.mark.parametrize("shown", ["zero", "missing"])
 def test_intervals_hold_the_truth_as_often_as_they_say(shown):
     noise, held = am.Suppressed(12, shown), []

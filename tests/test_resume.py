@@ -153,11 +153,11 @@ def test_moments_of_another_kind_of_run_are_refused(tmp_path):
     path = tmp_path / "day0.csv"
     resume = {"resume": str(tmp_path / "moments.aggmc")}
     for more, message in (
-        ({"chain": {"cycle": 4}}, "the chain differ"),
-        ({"input": {"step": 2, **resume}}, "time step differ"),
+        ({"chain": {"cycle": 4}}, "chains differ"),
+        ({"input": {"step": 2, **resume}}, "time steps differ"),
         ({"states": ["home", "work"], "noise": {"model": "binomial", "alpha": 0.5}}, "states differ"),
         ({"group_by": ["region"]}, "columns of groups differ"),
-        ({"noise": "exact", "population": None}, "how populations are known differ"),
+        ({"noise": "exact", "population": None}, "rules of populations differ"),
         (
             {
                 "noise": {
@@ -165,7 +165,7 @@ def test_moments_of_another_kind_of_run_are_refused(tmp_path):
                     "models": [{"model": "binomial", "alpha": a} for a in (0.5, 0.6)],
                 }
             },
-            "noise that changes with time differ",
+            "noises that change with time differ",
         ),
         ({"input": {"columns": {"realization": "region"}, **resume}}, "columns of realizations differ"),
     ):

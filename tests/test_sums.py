@@ -56,6 +56,26 @@ def test_every_pair_is_in_the_cell_of_its_left_row_and_none_is_lost(chain):
         assert sum(m.lag2.pairs for m in parts) == sum((k, t + 2) in records for k, t in left)
 
 
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("weight", [None, np.array([2.0, 5.0, 3.0])])
+def test_labels_of_more_rows_than_are_multiplied_at_once_hold_them_all(whole, weight):
+    """Segments of unlike lengths, in single precision and in double."""
+    rng = np.random.default_rng(2)
+    y = rng.poisson(20, (3, 1300, 2)).astype(float) + (0.0 if whole else 0.25)
+    y[0, 900:] = y[1, 100:101] = np.nan
+    records = array_records(y)
+    sums = am.Sums.of(y, as_chain(am.Cycle(2)), weight=weight, replicates=2)
+    weights = None if weight is None else dict(enumerate(weight))
+    assert_same_moments(sums.total, moments(records, 2, weights))
+    cells = [sums.by_replicate([cell]) for cell in sums.cells]
+    parts = [m for found in cells for m in found.values()]
+    assert len({m.records for m in parts}) > 2
+    assert max(m.records for m in parts) > 600
+    expected = sum(np.outer(v, v) * (1 if weight is None else weight[k]) for (k, _), v in records.items())
+    zero = np.zeros(2)
+    np.testing.assert_allclose(sum(m.lag0.product_about(zero, zero) for m in parts), expected, rtol=1e-12)
+
+
 def test_windows_hold_exactly_the_pairs_that_start_in_them():
     y, window = counts_with_gaps(1), am.Window(6, 4)
     sums = am.Sums.of(y, window)
@@ -301,9 +321,9 @@ def test_sums_of_other_states_or_chains_are_not_joined():
     a = AggregationState(SumSpec(("a", "b"), as_chain("stationary")))
     for spec, what in (
         (SumSpec(("a", "c"), as_chain("stationary")), "states differ"),
-        (SumSpec(("a", "b"), am.Cycle(3)), "the chain differ"),
+        (SumSpec(("a", "b"), am.Cycle(3)), "chains differ"),
         (SumSpec(("a", "b"), as_chain("stationary"), group_by=("region",)), "columns of groups differ"),
-        (SumSpec(("a", "b"), as_chain("stationary"), populations="totals"), "populations are known differ"),
+        (SumSpec(("a", "b"), as_chain("stationary"), populations="totals"), "rules of populations differ"),
     ):
         with pytest.raises(am.InputError, match=what):
             a + AggregationState(spec)

@@ -13,6 +13,8 @@ from apache_beam.transforms.window import IntervalWindow
 from aggmc_beam.beam.coders import StateCoder
 from aggmc_beam.beam.metrics import counter, distribution
 from aggmc_beam.errors import InputError
+from aggmc_beam.estimators.registry import CELLS, GROUPS
+from aggmc_beam.estimators.structure import Structure
 from aggmc_beam.fit.fit import Settings
 from aggmc_beam.fit.groups import estimate_groups, labelled
 from aggmc_beam.noise import Noise
@@ -43,11 +45,25 @@ class Estimate(beam.PTransform):  # type: ignore[misc]
         chain: Any = None,
         level: float = 0.95,
         lags: int = 2,
+        pooling: str = CELLS,
+        structure: Structure | None = None,
     ) -> None:
         super().__init__()
+        if pooling == GROUPS:
+            raise InputError(
+                "pooling 'groups' needs all groups at once, and this transform sees one state after the other; "
+                "EstimateTransitions(pooling='groups') has them all"
+            )
         if chain is not None:
             chain = Settings(chain=chain).chain
-        self.fn = EstimateStates(None, noise, population, chain, estimator=estimator, level=level, lags=lags)
+        rest = {
+            "estimator": estimator,
+            "level": level,
+            "lags": lags,
+            "pooling": pooling,
+            "structure": structure,
+        }
+        self.fn = EstimateStates(None, noise, population, chain, **rest)
         self.handling: dict[str, Any] | None = None
 
     @classmethod

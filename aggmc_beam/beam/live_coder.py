@@ -8,6 +8,7 @@ from aggmc_beam.beam import codec
 from aggmc_beam.beam.blocks import Block, decode_block, encode_block
 from aggmc_beam.beam.coders import SmallCoder
 from aggmc_beam.uses.forecast import Forecast
+from aggmc_beam.uses.given import Labels
 from aggmc_beam.uses.live import Live
 
 #: The kind of these bytes.
@@ -42,6 +43,7 @@ class LiveCoder(SmallCoder):
         made = {}
         for name in ahead:
             time, mean, error, lower, upper, start = (rest.pop(0) for _ in range(len(_PARTS) + 2))
-            made[name] = Forecast(tuple(states), time, mean, error, lower, upper, level), start
+            labels = Labels.plain(1, int(time[0]))
+            made[name] = Forecast(tuple(states), time, mean, error, lower, upper, level, labels), start
         scores = {name: rest.pop(0) for name in scored}
         return Live(records, told, floor, active, surprises, made, scores, times)

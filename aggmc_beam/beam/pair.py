@@ -61,7 +61,8 @@ class Pair(beam.DoFn):  # type: ignore[misc]
         exact, N = isinstance(plan.config.noise, Exact), plan.config.population
         self.bundle, self.lateness = distribution("records_per_bundle"), distribution("lateness_seconds")
         #: What the counts of a record cannot exceed, where that is known.
-        self.most = N if exact and isinstance(N, float) and not plan.config.open_population else None
+        closed = exact and not plan.config.open_population
+        self.most = float(N) if closed and isinstance(N, int | float) else None
 
     def start_bundle(self) -> None:
         self.held: dict[str, Held] = {}

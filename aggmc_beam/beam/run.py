@@ -28,6 +28,7 @@ from aggmc_beam.beam.lost import fail_when_lost
 from aggmc_beam.beam.parsing import ParseRecords
 from aggmc_beam.beam.pieces import SumFiles
 from aggmc_beam.beam.plan import open_plan, plan_of
+from aggmc_beam.beam.sharing import with_pooling
 from aggmc_beam.beam.sinks import WriteEstimates, WriteRejected, need_client, parquet_frame
 from aggmc_beam.beam.transforms import EstimateBuckets, SumElements, check_counts, estimates_of, total_counts
 from aggmc_beam.beam.unbounded import Refresh
@@ -35,6 +36,8 @@ from aggmc_beam.beam.watch import WatchFiles
 from aggmc_beam.config import Config, Input
 from aggmc_beam.config.model import BigQuery
 from aggmc_beam.errors import InputError
+from aggmc_beam.fit.drawing import advice
+from aggmc_beam.fit.groups import by_group
 from aggmc_beam.ledger import Ledger
 from aggmc_beam.local import output
 from aggmc_beam.local.blocks import Place, RowCounts
@@ -190,7 +193,8 @@ def _build_output(
     estimated = found.states | "Estimate" >> beam.ParDo(EstimateBuckets(plan), noticed, reasons).with_outputs(
         SKIPPED, main="estimates"
     )
-    listed = estimated.estimates | "Each" >> beam.FlatMapTuple(estimates_of).with_output_types(Estimate)
+    estimates = with_pooling(plan.settings, found.states, estimated.estimates)
+    listed = estimates | "Each" >> beam.FlatMapTuple(estimates_of).with_output_types(Estimate)
     _ = listed | "Sinks" >> WriteEstimates(config.output, streaming=False, files=False)
     _ = (
         pipeline
@@ -199,7 +203,7 @@ def _build_output(
         >> beam.ParDo(
             WriteRun(plan, dict(given), sources),
             beam.pvalue.AsIter(found.states),
-            beam.pvalue.AsDict(estimated.estimates),
+            beam.pvalue.AsDict(estimates),
             beam.pvalue.AsDict(estimated[SKIPPED]),
             beam.pvalue.AsIter(rejections),
             noticed,
@@ -281,6 +285,9 @@ class WriteRun(beam.DoFn):  # type: ignore[misc]
             "filled_with_zero": noticed.get("filled", 0),
             "incomplete": noticed.get("incomplete", 0),
             "skipped": {", ".join(group): skipped[group] for group in order if group in skipped},
+            "advice": advice(
+                by_group(e for one in found.values() for e in one).values(), plan.settings.pooling
+            ),
         }
         estimates = [e for group in order for e in found.get(group, [])]
         whole = AggregationState(plan.spec)

@@ -23,6 +23,8 @@ from aggmc_beam.beam.unbounded import Refresh
 from aggmc_beam.config import Config
 from aggmc_beam.config.model import Stream
 from aggmc_beam.errors import InputError
+from aggmc_beam.estimators.registry import CELLS, GROUPS
+from aggmc_beam.estimators.structure import Structure
 from aggmc_beam.noise import Noise
 from aggmc_beam.records import Record
 
@@ -47,10 +49,10 @@ class EstimateTransitions(WithErrorHandler):
     From unbounded data the estimates are refreshed: `stream` says how often, how late a record may come and how
     long a silent realization is known.
 
-    states: names, in the order of the counts. noise, population, estimator, chain, level, lags, missing, values:
-    as for `am.estimate`. realization, time, counts, population_column, group_by: names of fields; `counts` is
-    one field with a list, or one field per state. step, origin: length of a time step, a number or a
-    duration such as "1h" for time stamps, and where steps begin.
+    states: names, in the order of the counts. noise, population, estimator, chain, level, lags, missing, values,
+    structure, pooling: as for `am.estimate`; groups can be pooled of bounded data only. realization, time, counts,
+    population_column, group_by: names of fields; `counts` is one field with a list, or one field per state. step,
+    origin: length of a time step, a number or a duration such as "1h" for time stamps, and where steps begin.
 
     windowing: "global" makes estimates of all records. With "input" there are estimates for each of the windows that
     elements have, which they tell in `window`; a pair of records belongs to a window if both do. Of unbounded data
@@ -91,6 +93,8 @@ class EstimateTransitions(WithErrorHandler):
         windowing: str = GLOBAL,
         missing: str = "reject",
         values: str = "counts",
+        pooling: str = CELLS,
+        structure: Structure | None = None,
     ) -> None:
         super().__init__()
         if windowing not in (GLOBAL, INPUT):
@@ -105,8 +109,12 @@ class EstimateTransitions(WithErrorHandler):
             replicates, block, max_rejected, missing, values,
         )  # fmt: skip
         more = replace(plan.config.uncertainty, level=level)
-        config = replace(plan.config, estimator=estimator, lags=lags, uncertainty=more, stream=stream)
+        config = replace(
+            plan.config, estimator=estimator, lags=lags, pooling=pooling, uncertainty=more, stream=stream
+        )
         self.plan = replace(plan, config=config)
+        if structure is not None:
+            self.plan = replace(self.plan, chosen=replace(self.plan.settings, structure=structure))
         self.shards, self.windowing = shards, windowing
 
     @classmethod
@@ -126,6 +134,11 @@ class EstimateTransitions(WithErrorHandler):
         if records.is_bounded:
             found = records | "Sum" >> SumElements(self.plan, self.shards or SHARDS)
             return Estimated(tuple(found) | "Estimate" >> EstimateSums(self.plan), found.rejected)
+        if self.plan.settings.pooling == GROUPS:
+            raise InputError(
+                "pooling 'groups' needs the sums of all groups at once, which unbounded records never have; leave it "
+                "out, or give bounded records"
+            )
         parsed = records | "Parse" >> ParseRecords(self.plan.schema)
         if self.windowing == INPUT:
             return self._in_windows(parsed)

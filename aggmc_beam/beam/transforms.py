@@ -37,6 +37,7 @@ from aggmc_beam.beam.metrics import counter
 from aggmc_beam.beam.outputs import outputs, typed
 from aggmc_beam.beam.pieces import Piece, SplitFile, opened_piece, read_blocks
 from aggmc_beam.beam.plan import make_plan
+from aggmc_beam.beam.sharing import with_pooling
 from aggmc_beam.config import Output
 from aggmc_beam.errors import InputError
 from aggmc_beam.ledger import Ledger, check_rejected
@@ -415,7 +416,8 @@ class EstimateSums(beam.PTransform):  # type: ignore[misc]
         _ = total | "Check" >> beam.ParDo(_Check(self.plan), beam.pvalue.AsIter(reason))
         step = beam.ParDo(EstimateBuckets(self.plan), beam.pvalue.AsSingleton(total), "")
         estimated = found.states | "Estimate" >> step.with_outputs(EstimateBuckets.SKIPPED, main="estimates")
-        return estimated.estimates | "Each" >> beam.FlatMapTuple(estimates_of).with_output_types(Found)
+        estimates = with_pooling(self.plan.settings, found.states, estimated.estimates)
+        return estimates | "Each" >> beam.FlatMapTuple(estimates_of).with_output_types(Found)
 
 
 def total_counts(found: Summed) -> Any:

@@ -34,12 +34,14 @@ from aggmc_beam.config.special import (
     Size,
     Step,
     ZoneKind,
+    points,
     square,
 )
 from aggmc_beam.errors import InputError
-from aggmc_beam.estimators.constraints import Constraints
+from aggmc_beam.estimators.constraints import Constraints, refuse_tied_rows
+from aggmc_beam.estimators.registry import GROUPS, POOLINGS, check_estimator
 from aggmc_beam.estimators.registry import NAMES as ESTIMATORS
-from aggmc_beam.estimators.registry import check_estimator
+from aggmc_beam.estimators.structure import DECAYS, Structure
 from aggmc_beam.ledger import USUAL
 from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.numerals import Numerals
@@ -63,6 +65,11 @@ def _by_type(*types: type) -> Any:
         return -1
 
     return fits
+
+
+def _is_separator(text: str) -> bool:
+    """Whether fields may stand apart by it: Polars takes one byte, which is no part of a name or number."""
+    return len(text) == 1 and text.isascii() and not text.isalnum() and text not in '"\r\n\0'
 
 
 def _number_or_word(value: Any) -> int:
@@ -274,8 +281,11 @@ class Input:
                     f"{{path}}{what} needs {{path}}step to be a duration such as 1h, or a step of the calendar "
                     "such as month"
                 )
-        if self.separator is not None and len(self.separator) != 1:
-            raise InputError(f"{{path}}separator must be one character; got {self.separator!r}")
+        if self.separator is not None and not _is_separator(self.separator):
+            raise InputError(
+                f"{{path}}separator must be one character of ASCII, but no letter, digit, quotation mark or end of "
+                f"a line; got {self.separator!r}: write the file anew with a comma, a semicolon or tabs"
+            )
 
     @property
     def clock(self) -> Clock:
@@ -438,7 +448,7 @@ class Fixed:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownMoves:
     """What is known of the transition matrix beforehand; kept exactly, but for the prior."""
 
     forbidden: tuple[tuple[str, ...], ...] = key(
@@ -473,6 +483,57 @@ class Known:
 
 
 @dataclass(frozen=True)
+class Layout:
+    """How many states lie to each other: see docs/structure.md."""
+
+    moves: str | tuple[tuple[str, ...], ...] | None = key(
+        Either((text("a path"), Several(Several(name()))), _by_type(str, list)),
+        "the moves `[from, to]` that can happen, both ways unless `directed`, or a CSV file with two columns. "
+        "Staying can always happen",
+        None,
+        "all",
+    )
+    coordinates: str | dict[str, tuple[float, float]] | None = key(
+        Either((text("a path"), points()), _by_type(str, dict)),
+        "where states are, or a CSV file with columns state, x, y",
+        None,
+        "none",
+    )
+    geographic: bool = key(
+        flag(), "coordinates are latitude and longitude in degrees; distances are kilometres", False
+    )
+    distances: str | tuple[tuple[float, ...], ...] | None = key(
+        Either((text("a path"), square()), _by_type(str, list)),
+        "between states, in the order of `states`, or a CSV file with columns from, to, distance",
+        None,
+        "those of `coordinates`",
+    )
+    radius: float | None = key(number(0), "moves further than this cannot happen", None, "none")
+    directed: bool = key(flag(), "`moves` can happen in the direction given only", False)
+    decay: str = key(
+        Choice(DECAYS),
+        "how moves fall off with distance; `auto` lets the counts choose. Its scale is estimated",
+        "auto",
+    )
+
+    def __post_init__(self) -> None:
+        for i, move in enumerate(() if isinstance(self.moves, str) else self.moves or ()):
+            if len(move) != 2:
+                raise InputError(f"{{path}}moves[{i}] must be two states, [from, to]")
+
+    def structure(self) -> Structure:
+        return Structure(
+            self.moves,
+            self.coordinates,
+            self.distances,
+            self.radius,
+            self.geographic,
+            self.directed,
+            self.decay,
+        )
+
+
+@dataclass(frozen=True)
 class Config:
     """One run."""
 
@@ -494,9 +555,21 @@ class Config:
     )
     chain: Chain = key(ChainKind(), "how transitions may change with time", Stationary, "`stationary`")
     estimator: str = key(Choice(ESTIMATORS), "method of estimation", "auto")
+    pooling: str = key(
+        Choice(POOLINGS),
+        "what borrows from each other, as far as the data show it to be alike: the `cells` of a chain; the "
+        "`groups` of `group_by` too; or `none`",
+        "cells",
+    )
     lags: int = key(integer(1), "how far apart the pairs may be that estimators use, 1 or 2", 2)
     open_population: bool = key(flag(), "individuals enter and leave, so that totals vary", False)
-    constraints: Known | None = key(Section(Known), "what is known of the matrix", None, "none")
+    constraints: KnownMoves | None = key(Section(KnownMoves), "what is known of the matrix", None, "none")
+    structure: Layout | None = key(
+        Section(Layout),
+        "how many states lie to each other, for counts that tell little of each pair",
+        None,
+        "none",
+    )
     uncertainty: Uncertainty = key(Section(Uncertainty), "standard errors and intervals", Uncertainty)
     max_rejected: int | float | None = key(
         Either((integer(0), probability()), _by_type(int, float)),
@@ -519,6 +592,7 @@ class Config:
         if isinstance(self.states, str) and self.states != FROM_DATA:
             raise InputError(f"states must be a list of names or {FROM_DATA}; got {self.states!r}")
         self._check_columns()
+        self._check_pooling()
         if self.input.files is None and self.states == FROM_DATA:
             raise InputError(
                 "states must be listed where rows come from Pub/Sub or BigQuery; from-data needs files"
@@ -535,11 +609,30 @@ class Config:
             )
         if self.constraints is not None and self.known_states is not None:
             check_estimator(self.estimator, self.constraints.constraints().cells(self.known_states))
+        if self.structure is not None and self.estimator != "auto":
+            raise InputError(f"structure is for estimator: auto; got {self.estimator}")
+        if self.structure is not None and self.known_states is not None:
+            self.structure.structure().on(self.known_states)
         if isinstance(self.states, tuple) and self.noise.is_known:
             try:
                 self.noise.at(0).matrix(len(self.states))
             except InputError as error:
                 raise InputError(f"noise does not fit the {len(self.states)} states: {error}") from None
+
+    def _check_pooling(self) -> None:
+        if self.pooling != GROUPS:
+            return
+        if not self.group_by:
+            raise InputError(
+                "pooling: groups draws groups to each other; name the columns that tell them, group_by"
+            )
+        if self.input.endless or self.stream is not None:
+            raise InputError(
+                "pooling: groups needs the sums of all groups at once, which a stream does not have; leave it out "
+                "here, and use it in a run over the records that were kept"
+            )
+        if self.constraints is not None:
+            refuse_tied_rows(self.constraints.constraints())
 
     def _check_columns(self) -> None:
         columns = self.input.columns

@@ -75,6 +75,15 @@ class Constraints:
         )
 
 
+def refuse_tied_rows(constraints: Constraints) -> None:
+    """`InputError` for what groups that share cannot keep."""
+    if constraints.reversible or constraints.stationary is not None:
+        raise InputError(
+            "pooling 'groups' treats each row by itself, so it cannot keep `reversible` and `stationary`; leave "
+            "these out, or let cells share only"
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class Rules:
     """Constraints as arrays: `fixed` [S, S] with NaN where free, `precision` [S, S] of `prior`."""

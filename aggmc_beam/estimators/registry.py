@@ -41,6 +41,9 @@ CONSTRAINED: Mapping[str, Callable[[Latent, Rules | None], np.ndarray]] = {
     "gmm": gmm,
 }
 NAMES = (*FREE, *CONSTRAINED, "auto")
+#: What may share what it knows: the cells of a chain; the groups of a run too; nothing.
+CELLS, GROUPS = "cells", "groups"
+POOLINGS = (CELLS, GROUPS, "none")
 #: Smooth functions of the moments, whose jackknife is their own. The jackknife of a constrained
 #: estimator covers too little, so these report the interval of mom.
 SMOOTH = frozenset({"mom", "cls", "corrected-cls"})

@@ -19,6 +19,7 @@ from aggmc_beam.estimators.auto import (
     stationary_choice,
 )
 from aggmc_beam.estimators.conditional import FEW_GROUPS, PairSums, Step
+from aggmc_beam.estimators.constraints import Rules
 from aggmc_beam.estimators.curvature import CURVATURE_STATES, gmm_error
 from aggmc_beam.estimators.dispersion import (
     Dispersion,
@@ -42,10 +43,13 @@ from aggmc_beam.estimators.inference import jackknife, leave_each_out, leave_one
 from aggmc_beam.estimators.latent import Latent
 from aggmc_beam.estimators.periods import Period, find_period
 from aggmc_beam.estimators.registry import SMOOTH, apply
+from aggmc_beam.estimators.simplex import project_rows
 from aggmc_beam.estimators.stationarity import Trend, drift_alarm
 from aggmc_beam.estimators.stepwise import StepSums, one_step, step_sums
 from aggmc_beam.fit.intervals import Parts, Sources, Uncertainty, disagreeing, uncertainty
 from aggmc_beam.fit.scores import held_out, predicts_as_well, scores_of
+from aggmc_beam.fit.structured import structured
+from aggmc_beam.simulation import stationary_distribution
 from aggmc_beam.sums.moments import Moments, add_moments
 from aggmc_beam.sums.profile import LEFT1, Profile, add_profiles
 
@@ -59,10 +63,15 @@ DEGREES = (3, 5, 8)
 SETTLING = (4, 8, 16, 32, 64, 128)
 #: Groups from which some are left out for scores.
 FOLDS = 5
-#: Parts of which each is left out of an estimate that is made anew.
-REFITS = 3
-#: Dispersion of a few series from which they must predict better than identity to tell anything.
-SHOCKED = 3.0
+#: Parts of which each is left out of an estimate that is made anew: of fewer, it would be made of too few data.
+REFITS = 5
+#: Weight of the means in an estimate about steps below which it stands on the movement about them alone.
+UNUSED = 0.1
+#: Dispersion of a few series from which they must predict better than identity, and last for so many times of
+#: relaxation, to tell anything: fewer show but a handful of independent states of affairs.
+SHOCKED, LASTING = 3.0, 30.0
+#: Dispersion of a few series that is not that of households or trucks, but of what moves all.
+BEYOND_GROUPS = 10.0
 #: Up to this many states the conditional mean is looked at, whose cost is that of S^4.
 STEP_STATES = 150
 #: Estimators that are fitted anew for few groups only.
@@ -148,15 +157,16 @@ class CellFit:
 
     @cached_property
     def latents(self) -> list[Latent]:
-        """The replicates, each by itself."""
-        return [self.fit.latent(m) for m in self.parts.values() if m.pairs > int(self.fit.chain.centred)]
+        """The replicates, each by itself; a cell of few realizations has but one pair in each."""
+        return [self.fit.latent(m, centred=False) for m in self.parts.values() if m.pairs > 0]
 
     def point(self) -> Point:
         """The estimate by the estimator of the settings."""
         name, x = self.fit.settings.estimator, self.x.restricted(self.seen.anywhere)
         view = self._view(list(self.parts.values()), x)
         if name == "auto" and not self.fit.chain.centred:
-            return self._auto(view)
+            states = self.fit.state_map
+            return self.automatic(view, self.rules) if states is None else structured(self, view, states)
         if name == "auto":
             return self._cell(view)
         if name == "gmm":
@@ -185,7 +195,7 @@ class CellFit:
         """Pairs of a step or phase have margins of their own, which fast can keep."""
         found = view.dispersion
         if found is not None and found.significant and view.pooled is not None:
-            fit = drift_fit(steps_in_units(view.pooled, found.factor), self.rules)
+            fit = drift_fit(steps_in_units(view.pooled, found.factor), self.rules, conditional=True)
             why = f"the counts vary {found.factor:.2f} times as much as those of independent movers"
             choice = Choice(fit.P, "conditional", "cell", why, conditional(found.factor), {}, found.factor)
         else:
@@ -193,16 +203,17 @@ class CellFit:
             choice = Choice(P, "fast", "cell", "each cell has margins of its own", ground_of(view.dispersion))
         return Point(self.seen.embed(choice.P), "conditional mean", choice, ground=choice.ground)
 
-    def _auto(self, view: View) -> Point:
+    def automatic(self, view: View, rules: Rules | None) -> Point:
+        """By `auto`, under these rules."""
         x, sums = view.x, self._step_sums()
         alarm, flat, trend = None, None, None
         if self.profile is not None:
-            alarm = drift_alarm(x, fast(x, self.rules), self.profile, sums)
+            alarm = drift_alarm(x, fast(x, rules), self.profile, sums)
             few = sums is None or sums.pairs < FEW_REALIZATIONS * sums.steps
             period = self.period if few else None
             if few and (period is not None or (alarm is not None and alarm.raised)):
-                flat, trend = self._flat(None if period is None else period.steps)
-        choice = auto_choice(view, flat, sums, alarm, self.rules)
+                flat, trend = self.about_trend(None if period is None else period.steps)
+        choice = auto_choice(view, flat, sums, alarm, rules)
         of = {"steps": "step means", "stationary": "one mean"}.get(choice.form)
         of = f"{choice.estimator} about {of or (trend.words if trend is not None else 'a trend')}"
         diagnostics: dict[str, Any] = {}
@@ -230,7 +241,7 @@ class CellFit:
             return None
         return find_period(path, profile.width)
 
-    def _flat(self, period: int | None) -> tuple[View, Trend]:
+    def about_trend(self, period: int | None) -> tuple[View, Trend]:
         """What is left if the first steps, or else a period and a polynomial per state are taken out: as much
         as leaves no drift."""
         assert self.profile is not None
@@ -261,7 +272,7 @@ class CellFit:
         if self.profile is None or self.fit.settings.open_population:
             return None
         resolved = self.fit.resolved
-        sums = step_sums(self.parts, self.profiles, resolved.noise, resolved.scale)
+        sums = step_sums(self.parts, self.profiles, resolved.noise, resolved.scale, self.profile)
         return None if sums is None else sums.restricted(self.seen.anywhere)
 
     def sources(self, point: Point) -> Sources | None:
@@ -292,6 +303,13 @@ class CellFit:
         if point.trend is None or point.trend.period is None:
             return False
         return point.ground is not None and point.ground.name == INDEPENDENT
+
+    @staticmethod
+    def _hardly_uses_means(point: Point) -> bool:
+        """Whether an estimate stands on the movement of independent individuals about the means of steps alone."""
+        if point.choice is None or point.ground is None or point.ground.name != INDEPENDENT:
+            return False
+        return float(point.choice.numbers.get("means_weight", 1.0)) < UNUSED
 
     def _starts(self) -> np.ndarray | None:
         """[G, S]: mean shares at the first step of each group, if groups are made of whole realizations."""
@@ -328,6 +346,14 @@ class CellFit:
                 found = disagreeing(P, own, sources, held)
             else:
                 found = uncertainty(P, own, sources, point.choice.units, held)
+                contradicted = max(found.tests.get(name, 0.0) for name in ("conditional mean", "means")) > 1
+                if contradicted and sources.within is not None and self._hardly_uses_means(point):
+                    # The means contradict the movement about them, so the matrix changes from step to step. What
+                    # the mean matrix is, the movement about them still tells.
+                    alone = replace(sources, whole=sources.within, within=None, means=None)
+                    means = {"means": found.tests["means"]}
+                    found = uncertainty(P, own, alone, point.choice.units, held)
+                    found = replace(found, tests={**found.tests, **means})
         except np.linalg.LinAlgError:  # of numbers that no longer tell their differences
             return Uncertainty(Parts.of_sampling(seen.embed(self.jackknifed("mom"))))
         parts = Parts(*(seen.embed(part) for part in vars(found.parts).values()))
@@ -354,7 +380,7 @@ class CellFit:
         return self.jackknifed("mom") if x.V is None else None
 
     def is_shocked(self, point: Point, scores: Mapping[str, Any]) -> bool:
-        """Whether a few series move far more than independent movers, and in a way that no matrix predicts.
+        """Whether a few series move far more than independent movers, and no matrix surely predicts how.
 
         Then what moves many at once (a recession, a season) cannot be told from moves of individuals: there
         are no other realizations that it did not move.
@@ -362,8 +388,10 @@ class CellFit:
         view, sums = point.view, point.sums
         if view is None or view.dispersion is None or view.dispersion.factor < SHOCKED:
             return False
-        several = sums is not None and sums.pairs >= FEW_REALIZATIONS * sums.steps
-        return not several and predicts_as_well(scores)
+        if sums is not None and sums.pairs >= FEW_REALIZATIONS * sums.steps:
+            return False
+        lasts = self.total.pairs * (1 - second_eigenvalue(np.nan_to_num(point.P)))
+        return view.dispersion.factor >= BEYOND_GROUPS or lasts < LASTING or predicts_as_well(scores)
 
     def jackknifed(self, name: str) -> np.ndarray:
         """The jackknife of an estimator without constraints."""
@@ -479,6 +507,20 @@ def ground_of(found: Dispersion | None) -> Ground:
     if found.significant:
         return varying(found.factor)
     return independent(found.factor, found.error if np.isfinite(found.error) else None)
+
+
+def second_eigenvalue(P: np.ndarray) -> float:
+    """The size of P's second eigenvalue: what a step leaves of the memory that lasts longest."""
+    return float(np.sort(np.abs(np.linalg.eigvals(P)))[-2]) if len(P) > 1 else 0.0
+
+
+def settled(P: np.ndarray) -> np.ndarray:
+    """The stationary distribution of the nearest stochastic matrix; 0 for states never seen."""
+    known = ~np.isnan(P).any(1)
+    pi = np.zeros(len(P))
+    if known.any():
+        pi[known] = stationary_distribution(project_rows(P[np.ix_(known, known)]))
+    return pi
 
 
 def _itself(profile: Profile) -> Profile:

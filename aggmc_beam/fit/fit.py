@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -10,25 +10,26 @@ from typing import Any
 import numpy as np
 
 from aggmc_beam.blas import blas_for
-from aggmc_beam.chain import Chain, Parametric, Window, as_chain
-from aggmc_beam.errors import InputError
+from aggmc_beam.chain import Chain, Cycle, Parametric, Window, as_chain
+from aggmc_beam.errors import InputError, nearest
 from aggmc_beam.estimators import nonstationary
-from aggmc_beam.estimators.constraints import Constraints
+from aggmc_beam.estimators.constraints import Constraints, Rules
 from aggmc_beam.estimators.inference import jackknife, jackknife_cells, student_quantile
 from aggmc_beam.estimators.latent import Latent, Undo, closed, latent
-from aggmc_beam.estimators.registry import SMOOTH, check_estimator
+from aggmc_beam.estimators.registry import CELLS, POOLINGS, SMOOTH, check_estimator
 from aggmc_beam.estimators.simplex import project_rows
-from aggmc_beam.fit.cell import CellFit, Point, Seen, common_ground
+from aggmc_beam.estimators.structure import StateMap, Structure
+from aggmc_beam.fit.cell import CellFit, Point, Seen, common_ground, settled
 from aggmc_beam.fit.checks import Check, check_totals
+from aggmc_beam.fit.drawing import draw_windows
 from aggmc_beam.fit.intervals import Parts, Uncertainty
 from aggmc_beam.fit.resolve import resolve
 from aggmc_beam.fit.restored import Restored
 from aggmc_beam.fit.scores import doubt
-from aggmc_beam.fit.shared import SharedCells, can_share
+from aggmc_beam.fit.shared import SharedCells, borrows, can_share
 from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.progress import ProgressHook, no_progress
 from aggmc_beam.result import Estimate, Estimates
-from aggmc_beam.simulation import stationary_distribution
 from aggmc_beam.sums.moments import Moments, add_moments
 from aggmc_beam.sums.profile import Profile
 from aggmc_beam.sums.sums import Sums
@@ -37,6 +38,8 @@ from aggmc_beam.sums.sums import Sums
 RARE = 4.0
 #: A row with an interval that reaches so far to each side is not determined.
 OPEN = 0.5
+#: A row of which more than this is not of its own data is said to be borrowed.
+BORROWED = 0.5
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Settings:
 
     `population` is N, or "estimate". With `weighted`, sums are of shares weighted by known
     populations, which then need no N. `lags` 1 leaves lag 2 out. `open_population`: individuals may
-    enter and leave, so that totals vary.
+    enter and leave, so that totals vary. `pooling`: see `am.estimate`.
     """
 
     noise: Noise = field(default_factory=Exact)
@@ -58,14 +61,19 @@ class Settings:
     lags: int = 2
     constraints: Constraints | None = None
     open_population: bool = False
-    pooling: str = "cells"
+    pooling: str = CELLS
+    structure: Structure | None = None
 
     def __post_init__(self) -> None:
         check_estimator(self.estimator, None)
         if not 0 < self.level < 1:
             raise InputError(f"level must lie between 0 and 1, such as 0.95; got {self.level!r}")
+        if self.structure is not None and self.estimator != "auto":
+            raise InputError(f"a structure is for estimator auto; got {self.estimator!r}")
         if self.lags not in (1, 2):
             raise InputError(f"lags must be 1 or 2; got {self.lags!r}")
+        if self.pooling not in POOLINGS:
+            raise InputError(f"pooling {self.pooling!r} is not known; {nearest(self.pooling, POOLINGS)}")
         object.__setattr__(self, "chain", as_chain(self.chain))
 
 
@@ -117,7 +125,7 @@ def _estimate(sums: Sums, settings: Settings, progress: ProgressHook) -> Estimat
     if not items:
         raise InputError(f"no cell has enough data; the first one: {next(iter(skipped.values()))}")
     if not chain.centred:
-        return Estimates(tuple(items), skipped=skipped)
+        return Estimates(tuple(draw_windows(fit, items) if borrows(fit) else items), skipped=skipped)
     cells = [e.cell for e in items if e.cell is not None]
     if isinstance(chain, Parametric):
         return fit.parametric(chain, cells, items, skipped)
@@ -135,7 +143,20 @@ class Fit:
         self.resolved = resolve(settings.noise, settings.population, settings.weighted, sums.total)
         self.undo = Undo.of(self.resolved.noise, self.S, self.resolved.scale)
         self.rules = None if settings.constraints is None else settings.constraints.cells(self.names)
+        self.state_map = None if settings.structure is None else self._mapped(settings.structure)
         check_estimator(settings.estimator, self.rules)
+
+    def _mapped(self, structure: Structure) -> StateMap:
+        """The structure for these states, whose moves that cannot happen become rules."""
+        found, rules = structure.on(self.names), self.rules
+        if rules is not None and rules.prior is not None:
+            raise InputError(
+                "a structure and constraints.prior both say what P is drawn to; give one of them"
+            )
+        fixed = found.fixed(None if rules is None else rules.fixed, self.names)
+        if fixed is not None:
+            self.rules = Rules(fixed) if rules is None else replace(rules, fixed=fixed)
+        return found
 
     def cell(self, members: list[int], cell: int | None, errors: bool = True) -> Estimate:
         """The estimate of the pooled cells `members`, which is to be called `cell`."""
@@ -149,7 +170,8 @@ class Fit:
         diagnostics: dict[str, Any] = dict(point.diagnostics)
         if errors:
             found, share_error = data.uncertainty(point), data.share_error()
-            diagnostics["scores"] = scores = data.scores(point.P, found)
+            freedom = 1.0 - diagnostics.get("borrowed", {}).get("share", 0.0)
+            diagnostics["scores"] = scores = data.scores(point.P, found, freedom)
             if data.is_shocked(point, scores):
                 found = found.nothing_known()
             found = found.rows_unknown(self.lost)
@@ -240,12 +262,18 @@ class Fit:
         noise = self.resolved.noise
         return noise.lost if isinstance(noise, Restored) else np.zeros(self.S, bool)
 
-    def latent(self, moments: Moments, profile: Callable[[], Profile | None] | None = None) -> Latent:
+    def latent(
+        self,
+        moments: Moments,
+        profile: Callable[[], Profile | None] | None = None,
+        centred: bool | None = None,
+    ) -> Latent:
+        """`centred`: whether ends of pairs are, at their own means, as the chain asks for unless it is said."""
         x = latent(
             moments,
             self.resolved.noise,
             self.resolved.scale,
-            centred=self.chain.centred,
+            centred=self.chain.centred if centred is None else centred,
             profile=profile,
             undo=self.undo,
         )
@@ -301,7 +329,10 @@ class Fit:
         window = None
         if isinstance(self.chain, Window) and cell is not None:
             window = {"start": cell, "end": cell + self.chain.size}
-        ground, checks, period = point.ground, self._checks(data), getattr(self.chain, "period", None)
+        ground, checks = point.ground, self.checks(data)
+        cycle = self.chain.note() if isinstance(self.chain, Cycle) else None
+        if isinstance(self.chain, Parametric) and self.chain.period is not None:
+            cycle = {"period": self.chain.period}
         estimate = Estimate(
             states=self.names,
             transition_matrix=P,
@@ -311,16 +342,16 @@ class Fit:
             disagreement=parts.disagreement,
             degrees=groups - 1,
             level=settings.level,
-            stationary=_stationary(P),
+            stationary=settled(P),
             population=resolved.population,
             noise=resolved.noise,
             estimator=settings.estimator,
             baselines={"identity": np.eye(S), "naive": np.tile(x.right, (S, 1))},
             counts=_counts(total, self.sums.total),
             diagnostics={
-                "rows": self._row_flags(data, P, share_error, found),
+                "rows": self.row_flags(data, P, share_error, found, diagnostics),
                 **({} if ground is None else {"ground": ground.note()}),
-                **({} if period is None else {"cycle": {"period": period}}),
+                **({} if cycle is None else {"cycle": cycle}),
                 "interval": {
                     "of": point.of,
                     "groups": groups,
@@ -338,9 +369,9 @@ class Fit:
             cell=cell,
             window=window,
         )
-        return replace(estimate, warnings=tuple(self._warnings(estimate, data, checks)))
+        return replace(estimate, warnings=tuple(self.warnings(estimate, data, checks)))
 
-    def _checks(self, data: CellFit) -> list[Check]:
+    def checks(self, data: CellFit) -> list[Check]:
         """Those of the totals, over all times: of a population that is closed these do not depend on the chain."""
         if self.settings.open_population:
             return []
@@ -358,7 +389,7 @@ class Fit:
         )
         return list(check_totals(whole, parts, self.resolved))
 
-    def _warnings(self, estimate: Estimate, data: CellFit, checks: Sequence[Check]) -> Iterator[str]:
+    def warnings(self, estimate: Estimate, data: CellFit, checks: Sequence[Check]) -> Iterator[str]:
         """What a user must read before the estimate."""
         notes = estimate.diagnostics
         if isinstance(self.resolved.noise, Restored):
@@ -393,6 +424,13 @@ class Fit:
                 f'on data left out, "{words}" predicts the next step {how} this estimate, with an error '
                 f"of {scores[better]:.4g} against {scores['estimate']:.4g}"
             )
+        steps = notes.get("choice", {}).get("form") == "steps"
+        if steps and notes["interval"]["tests"].get("means", 0.0) > 1:
+            yield (
+                "the mean shares move otherwise than a matrix that explains the movement about them would let them: "
+                'it may change with time, and chain="per-step" or a Window gives one for each'
+            )
+        yield from notes.get("structure", {}).get("sentences", ())
         period = notes.get("period")
         if period is not None:
             yield (
@@ -400,12 +438,20 @@ class Fit:
                 f"so too: chain=Cycle({period['steps']}) gives one for each"
             )
 
-    def _row_flags(
-        self, data: CellFit, P: np.ndarray, share_error: np.ndarray, found: Uncertainty
+    def row_flags(
+        self,
+        data: CellFit,
+        P: np.ndarray,
+        share_error: np.ndarray,
+        found: Uncertainty,
+        diagnostics: Mapping[str, Any],
     ) -> list[dict[str, Any]]:
+        """What a user must know of single rows: that they are unknown, hardly known, or borrowed."""
         x, flags = data.x, list[dict[str, Any]]()
         lost = np.zeros(self.S, bool) if found.contradicted is None else found.contradicted
         half = student_quantile(self.settings.level, data.groups - 1) * found.parts.error
+        source = diagnostics.get("borrowed", {})
+        borrowed = source.get("rows", [0.0] * self.S)
         for i, name in enumerate(self.names):
             if np.isnan(P[i]).all() and data.seen.left[i]:
                 why = f"moves from state {name!r} cannot be told from numbers of this size"
@@ -425,6 +471,12 @@ class Fit:
                     f"{np.nanmax(half[i]):.2g} to each side; more data are needed, or constraints"
                 )
                 flags.append({"state": name, "flag": "not-determined", "why": why, "contradicted": False})
+            elif borrowed[i] > BORROWED:
+                why = (
+                    f"{100 * borrowed[i]:.0f}% of what is said of moves from state {name!r} is borrowed from "
+                    f"{source['from']}"
+                )
+                flags.append({"state": name, "flag": "borrowed", "why": why})
             elif x.mu[i] < RARE * share_error[i]:
                 why = (
                     f"state {name!r} has a mean share of {x.mu[i]:.2g} ± {share_error[i]:.2g}; "
@@ -445,15 +497,6 @@ def _condition(gram: np.ndarray) -> float:
         return np.inf
     sizes = np.abs(np.linalg.eigvalsh(gram))
     return float(sizes.max() / sizes.min()) if sizes.min() > 0 else np.inf
-
-
-def _stationary(P: np.ndarray) -> np.ndarray:
-    """The stationary distribution of the nearest stochastic matrix; 0 for states never seen."""
-    known = ~np.isnan(P).any(1)
-    pi = np.zeros(len(P))
-    if known.any():
-        pi[known] = stationary_distribution(project_rows(P[np.ix_(known, known)]))
-    return pi
 
 
 def _counts(cell: Moments, run: Moments) -> dict[str, int]:

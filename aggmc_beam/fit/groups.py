@@ -11,7 +11,9 @@ from aggmc_beam.chain import as_chain
 from aggmc_beam.clock import Clock
 from aggmc_beam.config.special import chain_to_plain
 from aggmc_beam.errors import InputError
-from aggmc_beam.fit.fit import Settings, estimate_sums
+from aggmc_beam.estimators.registry import GROUPS
+from aggmc_beam.fit.drawing import InCommon, add_told, check_groups_share, drawn, told
+from aggmc_beam.fit.fit import Fit, Settings, estimate_sums
 from aggmc_beam.fit.published import as_published
 from aggmc_beam.fit.resolve import Mapped
 from aggmc_beam.noise import Exact
@@ -98,6 +100,7 @@ def estimate_state(
     """Estimates by group, and the groups that have too little data, with the reason."""
     results: dict[Group, Estimate | Estimates] = {}
     skipped: dict[str, str] = {}
+    check_groups_share(settings, state.spec.group_by)
     for name, found in estimate_groups(state, settings, progress):
         if isinstance(found, InputError):
             if len(state.groups) == 1:
@@ -108,7 +111,25 @@ def estimate_state(
         results[name] = labelled(found, group, state.spec.clock)
     if not results:
         raise InputError(f"no group has enough data; the first one: {next(iter(skipped.values()))}")
+    if settings.pooling == GROUPS:
+        common = add_told(told_by(state, settings, results))
+        results = {name: drawn_to(state, settings, name, own, common) for name, own in results.items()}
     return results, skipped
+
+
+def told_by(
+    state: AggregationState, settings: Settings, own: Mapping[Group, Estimate | Estimates]
+) -> Iterator[InCommon]:
+    """What each of the groups that were estimated tells of what all have in common."""
+    for name, found in own.items():
+        yield told(Fit(*group_sums(state, state.groups.index(name), settings)), found)
+
+
+def drawn_to(
+    state: AggregationState, settings: Settings, name: Group, own: Estimate | Estimates, common: InCommon
+) -> Estimate | Estimates:
+    """The estimates of a group of a state, drawn to those of all groups."""
+    return drawn(Fit(*group_sums(state, state.groups.index(name), settings)), own, common)
 
 
 def listed(results: Mapping[Group, Estimate | Estimates]) -> list[Estimate]:

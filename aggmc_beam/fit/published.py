@@ -19,6 +19,7 @@ from aggmc_beam.fit.gaps import fill_gaps
 from aggmc_beam.fit.restored import Mapping, Restored, completed
 from aggmc_beam.noise import Layer, Noise, Rounded
 from aggmc_beam.sums.moments import Moments
+from aggmc_beam.sums.profile import Profile
 from aggmc_beam.sums.sums import Sums
 
 #: Counts of a state that change less than this often are taken as they are.
@@ -32,6 +33,13 @@ COARSE = 0.3
 #: Records of which nothing is shown are taken as steps that are missing. Where that is likelier than this, those
 #: that are left are no fair sample.
 NOTHING_SHOWN = 0.01
+#: Where more than this part of the variance is that of the means of steps, and each has so many records, one
+#: distribution for all steps does not tell how many counts are touched, but one for each does.
+MOVING, EACH = 0.5, 5
+#: Counts of which fewer are touched then stay as they are.
+STEADY = 1e-3
+#: Standard deviations at which the distribution of a step is looked at.
+GRID = np.linspace(-6.0, 6.0, 121)
 #: What they show may differ by this factor from what independent movers would, for them to be taken as such.
 UNLIKE = 2.0
 
@@ -71,11 +79,11 @@ def as_published(
         raise InputError(f"{noise.name} noise over an offset does not go with populations that differ")
     if not weighted:
         N = float(sums.total.lag0.left.sum()) if isinstance(population, str) else float(population)
-        mapping, made = _mapping(sums.total, noise, N, made)
+        mapping, made = _mapping(sums, noise, N, made)
         return _completed(mapping.applied(sums), made, population if closed else "estimate")
     N = float(sums.total.lag0.weight / sums.total.records)
     counts = sums.as_counts(N)
-    mapping, made = _mapping(counts.total, noise, N, made)
+    mapping, made = _mapping(counts, noise, N, made)
     return _as_shares(mapping.applied(counts), sums, N), replace(made, approximate=True)
 
 
@@ -121,13 +129,17 @@ def _state(layer: Layer, mean: float, variance: float, N: float) -> _State:
     return _State(found, lost or found.touched > MOST, assumed)
 
 
-def _mapping(total: Moments, layer: Layer, N: float, made: Restored) -> tuple[Mapping, Restored]:
+def _mapping(sums: Sums, layer: Layer, N: float, made: Restored) -> tuple[Mapping, Restored]:
+    total = sums.total
     S, z = total.states, total.lag0.left
     covariances = np.stack([_covariance(total, lag) for lag in range(3)])
     variance = np.diagonal(covariances[0]) - made.extra
     states = [_state(layer, float(z[i]), float(variance[i]), N) for i in range(S)]
     touched = np.array([s.marginal.touched for s in states])
     lost, assumed = np.array([s.lost for s in states]), np.array([s.assumed for s in states])
+    by_steps = _touched_by_steps(sums.steps.profile(), layer, variance)
+    steady = by_steps < STEADY
+    touched, lost, assumed = np.where(steady, by_steps, touched), lost & ~steady, assumed & ~steady
     if layer.leaves_gaps and touched.prod() > NOTHING_SHOWN:
         lost[:] = True
     rounds = any(isinstance(x, Rounded) for x in layer.layers)
@@ -140,7 +152,7 @@ def _mapping(total: Moments, layer: Layer, N: float, made: Restored) -> tuple[Ma
         if lost[i]:  # of which only the mean is used
             mean[i] = found.mean if found.fitted and touched[i] > MOST else z[i]
             slope[i] = extra[i] = 0.0
-        elif rounds or touched[i] > UNTOUCHED:
+        elif rounds or (touched[i] > UNTOUCHED and not steady[i]):
             changed[i], own = True, Own(found, _period(layer))
             hidden[i], shown[i] = own.hidden[:OTHERS], own.shown[:OTHERS]
             mean[i], slope[i] = found.mean, own.slope
@@ -155,6 +167,23 @@ def _mapping(total: Moments, layer: Layer, N: float, made: Restored) -> tuple[Ma
             more[lag][others] = lacking(covariances[lag], shown, hidden)[others]
     made = replace(made, extra=extra, touched=touched, lost=lost, assumed=assumed)
     return Mapping(mean - slope * z, slope, more), made
+
+
+def _touched_by_steps(profile: Profile, layer: Layer, variance: np.ndarray) -> np.ndarray:
+    """[S]: the probability that a count is suppressed or cut where means move, as where all individuals begin in one
+    state: with the mean of each step and one variance about it. 1 where they do not move, or steps hold too few
+    records."""
+    number, weight = profile.number[:, 0], profile.weight[:, 0]
+    if not len(number) or number.min() < EACH:
+        return np.ones(len(variance))
+    between = np.diag(profile.between(0)) / weight.sum()
+    n = len(number) / np.sum(1.0 / number)
+    within = np.maximum(variance - between, 0.0) * n / (n - 1)
+    values = profile.records + np.sqrt(within) * GRID[:, None, None]
+    _, _, hidden = layer.seen_through(values)
+    density = np.exp(-(GRID**2) / 2)
+    found = np.einsum("g,gbs,b->s", density / density.sum(), hidden, weight / weight.sum())
+    return np.where(between > MOVING * variance, found, 1.0)
 
 
 def _covariance(total: Moments, lag: int) -> np.ndarray:

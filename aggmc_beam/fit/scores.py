@@ -13,9 +13,13 @@ from aggmc_beam.estimators.spread import scattered
 
 #: Parts that are predicted from the others in turn.
 FOLDS = 10
-#: A baseline predicts as well if it is the better one with a chance of 40%, in standard errors; from so many that it
-#: is better by the scores alone nothing else is asked, and as many as it is worse by nothing is said.
-HARDLY, SURELY, WORSE = -0.25, 2.0, -1.0
+#: A baseline predicts as well by the scores alone if it is the better one with a chance of 40%, in standard errors.
+HARDLY = -0.25
+#: Standard errors by which scores alone say that a baseline is better, and by which they must say so together with P.
+SURELY, RATHER = 2.0, 0.5
+#: A baseline is as good by what P says of itself if that puts it ahead by more than this many standard errors, and
+#: scores do not put it behind by as many.
+ITSELF = 1.0
 #: Differences of errors below this share of them mean nothing: an estimate next to the identity is not worse than it.
 ROUNDING = 1e-6
 #: In the place of an error of 0: its square can still be divided by.
@@ -79,7 +83,7 @@ def doubt(
     baselines: Mapping[str, np.ndarray],
     mu: np.ndarray,
 ) -> str | None:
-    """The name of a baseline that predicts as well as P or better, if the scores say so and P does not deny it.
+    """The name of a baseline that predicts as well as P or better, or None.
 
     Scores of few data with much noise are rough. What they say of the gap is weighed with what P and its
     standard `error` [S, S] say: with shares mu the baseline misses by d^2 - v and P by v, where d is how far they
@@ -94,8 +98,9 @@ def doubt(
     noise = max(float((weight**2 * (4 * apart**2 * v + 2 * v**2)).sum()), TINY**2)
     precision = 1 / spread**2 + 1 / noise
     both = (gap / spread**2 - gain / noise) / np.sqrt(precision)
-    as_well = both > HARDLY and gap > WORSE * spread
-    return name if as_well or gap > SURELY * spread else None
+    better = gap > SURELY * spread or (gap > 0 and both > RATHER)
+    within_noise = gain < -ITSELF * np.sqrt(noise) and gap > -ITSELF * spread
+    return name if better or within_noise else None
 
 
 def prediction_loss(gram: np.ndarray, cross: np.ndarray, P: np.ndarray) -> np.ndarray:

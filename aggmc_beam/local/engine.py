@@ -12,6 +12,7 @@ import numpy as np
 
 from aggmc_beam.config import Config
 from aggmc_beam.errors import InputError
+from aggmc_beam.fit.drawing import advice
 from aggmc_beam.fit.groups import estimate_state, listed
 from aggmc_beam.ledger import USUAL, Ledger, Unbalanced, check_rejected
 from aggmc_beam.local.blocks import Block, BlockReader, RowCounts
@@ -107,8 +108,9 @@ def _run(plan: Plan, progress: ProgressHook, files: dict[str, Stamp | None]) -> 
         "filled_with_zero": counts.filled,
         "incomplete": counts.incomplete,
         "skipped": skipped,
+        "advice": advice(results.values(), plan.settings.pooling),
     }
-    follow_up = FollowUp(plan, results, passes)
+    follow_up = FollowUp(plan, results, passes, progress=progress)
     if plan.config.output.flows:
         ledger["without_flows"] = follow_up.skipped
     return Result(listed(results), results, ledger, rejections, state, follow_up.write, resumed)

@@ -71,6 +71,10 @@ def _series(column: Any) -> Any:
     kind = column.dtype.kind if isinstance(column.dtype, np.dtype) else ""
     if kind and kind in "biufM":
         return column.to_numpy()
+    if str(column.dtype).startswith("period["):
+        weekly = str(column.dtype).startswith("period[W")
+        column = column.dt.start_time.dt.strftime("%Y-%m-%d") if weekly else column.astype(str)
+        return [None if text in ("NaT", "nan") else text for text in column.tolist()]
     if getattr(column.dtype, "tz", None) is not None:
         utc = column.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy()
         return pl.Series(utc).dt.replace_time_zone("UTC")
@@ -90,11 +94,21 @@ def _of_interchange(data: Any) -> pl.DataFrame:
 def _of_xarray(data: Any, realization: str | None, time: str, state: str | None) -> pl.DataFrame:
     """A row per realization and time; steps of which nothing was observed are left out."""
     if hasattr(data, "data_vars"):
-        state = state or "state"
-        data = data.to_array(state)
+        variables = list(data.data_vars)
+        if len(variables) == 1:
+            data = data[variables[0]]
+        else:
+            state = state or "state"
+            data = data.to_array(state)
     dims = list(data.dims)
     if time not in dims:
-        raise InputError(f"the array has no dimension {time!r}; {nearest(time, map(str, dims))}")
+        named = ", ".join(map(str, dims))
+        hint = (
+            f"name the one of time in time=; there are {named}"
+            if time == "time"
+            else nearest(time, map(str, dims))
+        )
+        raise InputError(f"the array has no dimension {time!r}; {hint}")
     rest = [d for d in dims if d not in (time, realization)]
     if state is None and len(rest) == 1:
         state = str(rest[0])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from aggmc_beam.local.tidy import narrowed
+from aggmc_beam.local.columns import narrowed
 
 #: Places for each row of a table by realization and time, beyond which rows are sorted.
 SPARSE = 8

@@ -13,6 +13,7 @@ from aggmc_beam.config import Config
 from aggmc_beam.config.model import KEPT
 from aggmc_beam.errors import InputError
 from aggmc_beam.local.reasons import Reasons
+from aggmc_beam.local.shown import shown_tables
 from aggmc_beam.local.staging import RUN as RUN
 from aggmc_beam.local.staging import Staging, order
 from aggmc_beam.local.unchanged import check_resumed
@@ -61,7 +62,8 @@ def write(
             (aside / f"{name}.{format}").write_bytes(data)
         if config.output.report:
             progress("writing the report", 0, None)
-            write_report([*_pooled(result), *lines], aside / REPORT, dict(plain), result.ledger)
+            shown = shown_tables(aside, config.group_by)
+            write_report([*_pooled(result), *lines], aside / REPORT, dict(plain), result.ledger, shown)
         about = {
             "config": plain,
             "ledger": result.ledger,
@@ -98,8 +100,9 @@ def write_report(
     path: Path,
     config: dict[str, Any] | None,
     ledger: dict[str, Any] | None,
+    tables: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> None:
-    """The HTML report, which needs the plotting library."""
+    """The HTML report, which needs the plotting library. tables: what `shown_tables` found."""
     try:
         from aggmc_beam.report import write_report as write
     except ImportError as error:
@@ -107,7 +110,7 @@ def write_report(
             f"the report needs {error.name or 'a plotting library'}: pip install 'aggmc-beam[report]', or "
             "set output.report: false"
         ) from error
-    write(estimates, path, config, ledger)
+    write(estimates, path, config, ledger, tables)
 
 
 def _write_lines(path: Path, items: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 #: So many reasons are told.
 SHOWN = 3
 #: So many rejections are looked at for an error message.
-ENOUGH = 100_000
+LOOKED_AT = 100_000
 _VALUES = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|-?\d[\d.,:e+-]*")
 #: What a reason holds, and the key to look at.
 _KEYS = (
@@ -19,12 +19,12 @@ _KEYS = (
     (r"fields than the header|be taken apart|quotation mark", "input.separator"),
     (r"is not declared", "states, or input.columns.state"),
     (r"values for \d+ states|not a list of counts", "input.columns.counts"),
-    (r"for time stamps give step|not a multiple of the step|not a whole number", "input.step"),
+    (r"give step as|for time stamps give step|not a multiple of the step|not a whole number", "input.step"),
     (r"steps from|longer than the step", "input.step or input.origin"),
     (r"not a time such as|not of the form", "input.time_format"),
     (r"which clocks in", "input.timezone"),
     (r"population", "input.columns.population"),
-    (r"the count of .* is missing", "input.marks"),
+    (r"the count of .* is (missing|NaN)", "input.missing and input.marks"),
     (r"the count of .* not a number", "input.decimal, input.marks or input.columns.counts"),
     (r"input\.absent", "input.absent"),
 )
@@ -74,7 +74,7 @@ class Reasons:
     def of(cls, rejections: Iterable[Any]) -> Reasons:
         """Of the first of some rejections."""
         found = cls()
-        for r in islice(rejections, ENOUGH):
+        for r in islice(rejections, LOOKED_AT):
             found.add(r.reason, r.file, r.row)
         return found
 

@@ -66,7 +66,7 @@ class Source:
 
     @cached_property
     def metadata(self) -> Any:
-        """What a Parquet file says of its row groups, as Arrow reads it: a query of Polars takes five times as long."""
+        """What a Parquet file says of its row groups, by Arrow: a query of Polars takes five times as long."""
         from pyarrow import ArrowException
         from pyarrow.parquet import read_metadata
 

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from aggmc_beam.clock import Clock
 from aggmc_beam.config import FROM_DATA, Columns, Config, Input, Uncertainty
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimation import check_options
 from aggmc_beam.fit.fit import Settings
-from aggmc_beam.local.engine import Summing, run_plan
+from aggmc_beam.ledger import check_rejected
+from aggmc_beam.local.columns import numbers_of
+from aggmc_beam.local.engine import Summing, nothing_used, run_plan
+from aggmc_beam.local.explain import Rejection, explain
 from aggmc_beam.local.frames import as_frame, is_labelled_array
 from aggmc_beam.local.plan import Plan
+from aggmc_beam.local.reasons import Reasons
 from aggmc_beam.local.schema import find_schema
 from aggmc_beam.local.sources import Dialect, open_files, open_frame
-from aggmc_beam.records import REALIZATION
+from aggmc_beam.noise import Noise
+from aggmc_beam.records import REALIZATION, Schema
 from aggmc_beam.result import Estimate, Estimates, Groups
+from aggmc_beam.sums.records import Records, joined_records
 from aggmc_beam.sums.state import AggregationState
 
 #: Options that are keys of `input` in a config.
@@ -68,7 +75,7 @@ def estimate_table(
     plan = open_table(data, states, population, settings, replicates, options)
     result = run_plan(plan)
     if plan.config.group_by:
-        return Groups(result.results, result.ledger["skipped"])
+        return Groups(result.results, result.ledger["skipped"], result.ledger["advice"])
     return next(iter(result.results.values()))
 
 
@@ -90,6 +97,57 @@ def table_state(
         raise InputError(f"none of the {summing.counts.read:,} rows is a record; am.estimate says why")
     summing.count_in_state()
     return state, plan.settings
+
+
+def read_records(
+    data: Any, states: Sequence[str], noise: Noise, population: float, options: dict[str, Any]
+) -> tuple[Records, Clock]:
+    """The records of a table as they are, in any order, and the clock that counts their steps."""
+    if options.get("group_by"):
+        raise InputError("group_by is for estimates; give the rows of one group, and its estimate")
+    known = (
+        population if options.get("values", "counts") != "counts" and np.isfinite(population) else "estimate"
+    )
+    options = {"missing": "pairwise", **options}
+    plan = open_table(data, states, known, Settings(noise=noise), None, options)
+    reader = plan.reader()
+    records = [block.records for block in reader.blocks() if len(block.records)]
+
+    def reasons() -> Iterator[Rejection]:
+        return explain(plan.sources, plan.schema, reader.counts)
+
+    if not records:
+        raise InputError(nothing_used(reader.counts.read, reasons()))
+    limit = plan.config.max_rejected
+    check_rejected(reader.counts.rejected, reader.counts.read, limit, reasons=lambda: Reasons.of(reasons()))
+    return joined_records(records), plan.schema.clock
+
+
+def read_margins(data: Any, what: str) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...] | None]:
+    """The columns of numbers of a table, also of numbers as people write them; their names, and those of its rows."""
+    if isinstance(data, str | os.PathLike):
+        (source,) = open_files([os.fspath(data)])
+        batches = [make().frame for make in source.batches(Schema((), ""), list(source.columns))]
+        frame = pl.concat(batches, how="vertical_relaxed")
+    else:
+        named = type(data).__module__.partition(".")[0] == "pandas" and data.index.names != [None]
+        found = as_frame(data.reset_index(drop=True) if named else data, None, "", None)
+        frame = found.lazy().collect()
+    counts = {c: numbers_of(frame[c]).cast(pl.Float64) for c in frame.columns}
+    text = [c for c, values in counts.items() if values.is_null().all() or frame[c].dtype.is_temporal()]
+    counts = {c: values for c, values in counts.items() if c not in text}
+    if not counts:
+        raise InputError(f"{what} has no column of numbers; its columns are {', '.join(frame.columns[:12])}")
+    for c, values in counts.items():
+        if values.is_null().any():
+            row = int(values.is_null().arg_max() or 0)
+            raise InputError(f"{what}: column {c!r}, row {row} is {frame[c][row]!r}, not a number")
+    units = None
+    if not isinstance(data, str | os.PathLike) and named:
+        units = tuple(", ".join(map(str, u)) if isinstance(u, tuple) else str(u) for u in data.index)
+    elif text:
+        units = tuple(", ".join(map(str, row)) for row in frame.select(text).rows())
+    return np.column_stack([v.to_numpy() for v in counts.values()]), tuple(counts), units
 
 
 def open_table(
@@ -159,6 +217,7 @@ def _config(
         noise=settings.noise,
         population=None if isinstance(population, str) else _number(population),
         chain=settings.chain,
+        pooling=settings.pooling,
         uncertainty=Uncertainty(settings.level, replicates),
         max_rejected=options.get("max_rejected"),
     ).checked

@@ -255,13 +255,14 @@ class _Reader:
         raise NotImplementedError
 
     def is_misled(self, frame: pl.DataFrame) -> bool:
-        """Whether many rows lack a number, which they may hold in another type."""
+        """Whether many rows lack a number, which they may hold in another type; or any, where what is lacking would
+        be taken for a count that is missing."""
         lacking = 0
         for column in (frame[c] for c in self.columns if self.kinds[c] != self.wide[c]):
             lacking += column.null_count()
             if isinstance(column.dtype, pl.List):
                 lacking += column.list.explode().null_count()
-        return lacking * MISLED > frame.height
+        return lacking * MISLED > frame.height or (self.schema.gaps and lacking > 0)
 
     def batch(self, frame: pl.DataFrame, rows: np.ndarray, raw: Any, broken: Any = ()) -> Batch:
         is_json = self.source.format == "jsonl"
@@ -273,6 +274,8 @@ class JsonLines(_Reader):
 
     def look_at(self, piece: Piece) -> None:
         values = _json_sample(self.source) or {}
+        # Text among numbers is no number to Polars, but none that is missing.
+        any_number = pl.String if self.schema.gaps else pl.Float64
         lists = self.schema.counts if self.schema.state is None else None
         inner = {c: [x for v in found for x in (v if isinstance(v, list) else [None])]
                  for c, found in values.items()}  # fmt: skip
@@ -280,9 +283,9 @@ class JsonLines(_Reader):
         for column in self.columns:
             is_list = column == lists and any(isinstance(v, list) for v in values.get(column, []))
             if is_list:
-                kinds[column], self.wide[column] = pl.List(kinds[column]), pl.List(pl.Float64)
+                kinds[column], self.wide[column] = pl.List(kinds[column]), pl.List(any_number)
             elif column in self.schema.numbers:
-                self.wide[column] = pl.Float64
+                self.wide[column] = any_number
             else:
                 is_whole = kinds[column] == pl.Int64 and column in self.schema.names
                 kinds[column] = pl.Int64 if is_whole else pl.String

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aggmc_beam.printing import estimate_text
+from aggmc_beam.printing import estimate_text, number
 from aggmc_beam.report.markup import Markup, join, tag
+from aggmc_beam.tables import PLACES
 
 if TYPE_CHECKING:
     from aggmc_beam.result import Estimate, Estimates, Groups
@@ -34,10 +36,9 @@ def estimate_html(e: Estimate) -> str:
 
 def estimates_html(found: Estimates) -> str:
     """The pooled matrix if there is one, and a line for each cell."""
-    pooled = "" if found.pooled is None else Markup(estimate_html(found.pooled))
+    pooled = "" if found.pooled is None else Markup(estimate_html(replace(found.pooled, warnings=())))
     head = tag("p", tag("b", f"{len(found)} transition matrices"), ", one for each cell")
-    warned = "" if found.pooled is not None else _warnings(found.warnings)
-    return _block(head, warned, pooled, _summary(found.columns("summary")))
+    return _block(head, _warnings(found.warnings_by_kind()), pooled, _summary(found.columns("summary")))
 
 
 def groups_html(found: Groups) -> str:
@@ -61,8 +62,29 @@ def table_html(columns: dict[str, list[Any]]) -> Markup:
     )
 
 
+def matrix_html(head: str, states: Sequence[str], values: np.ndarray) -> str:
+    """A matrix of any numbers as a table."""
+    columns: dict[str, list[Any]] = {"from \\ to": list(states)}
+    return _block(
+        tag("p", head), table_html({**columns, **{s: values[:, j].tolist() for j, s in enumerate(states)}})
+    )
+
+
 def _summary(columns: dict[str, list[Any]]) -> Markup:
-    return table_html(columns)
+    """What a line of the terminal tells of each estimate."""
+    moves = [
+        "" if b is None else f"{a} → {b}"
+        for a, b in zip(columns["largest_from"], columns["largest_to"], strict=True)
+    ]
+    chances = [
+        "" if not m else number(p, e)
+        for m, p, e in zip(moves, columns["probability"], columns["error"], strict=True)
+    ]
+    places = {name: columns[name] for name in PLACES if name in columns}
+    told = {name: columns[name] for name in ("pairs", "population", "stay")}
+    return table_html(
+        {**places, **told, "largest move": moves, "probability": chances, "warnings": columns["warnings"]}
+    )
 
 
 def _cell(value: Any) -> str:

@@ -21,7 +21,7 @@ from aggmc_beam.report.outline import outline, plain, rows
 from aggmc_beam.report.payload import payload
 from aggmc_beam.report.plot import most_changing
 from aggmc_beam.report.svg import need_matplotlib
-from aggmc_beam.report.uses import uses
+from aggmc_beam.report.uses import followed, uses
 from aggmc_beam.report.words import Finding, findings, in_short
 
 #: Estimates that are listed, each in a line.
@@ -49,18 +49,21 @@ def write_report(
     path: str | os.PathLike[str],
     config: Mapping[str, Any] | None = None,
     ledger: Mapping[str, Any] | None = None,
+    tables: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> None:
     """Write the report of estimates as made by `Estimate.to_dict` to `path`, whole or not at all.
 
-    config: the run's settings, shown at the end. ledger: counts of the whole run, of any shape.
+    config: the run's settings, shown at the end. ledger: counts of the whole run, of any shape. tables: of flows,
+    forecasts and alarms, each with `columns` and a sentence that is `said` of them.
     """
-    write_atomically(path, render(estimates, config, ledger).encode())
+    write_atomically(path, render(estimates, config, ledger, tables).encode())
 
 
 def render(
     estimates: Sequence[Mapping[str, Any]],
     config: Mapping[str, Any] | None = None,
     ledger: Mapping[str, Any] | None = None,
+    tables: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> str:
     """The page of `write_report` as text."""
     need_matplotlib()
@@ -82,6 +85,7 @@ def render(
             _groups(shown),
             tag("div", _stationary(shown), _used(counts[shown.first], shown), class_="pair"),
             *uses(estimates),
+            *followed(tables or {}),
             _findings(found),
             _all(estimates, shown),
         ]
@@ -377,7 +381,8 @@ def _findings(found: Sequence[Finding]) -> Markup:
 def _ledger(ledger: Mapping[str, Any] | None) -> Any:
     if not ledger:
         return ""
-    body = [tag("tr", tag("td", key), tag("td", value, class_="number")) for key, value in rows(ledger)]
+    told = [(key, value) for key, value in rows(ledger) if value != ""]
+    body = [tag("tr", tag("td", key), tag("td", value, class_="number")) for key, value in told]
     table = tag("div", tag("table", tag("tbody", *body), id="ledger"), class_="scroll")
     return tag("section", tag("h2", "The whole run"), _balance(ledger.get("rows")), table)
 

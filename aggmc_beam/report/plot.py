@@ -42,6 +42,8 @@ def plot_estimate(estimate: Estimate, kind: Any, ax: Axes | None, coordinates: A
 
 def plot_estimates(estimates: Estimates, entries: Any, kind: str, options: Mapping[str, Any]) -> Figure:
     """Entries over cells, or a picture of the pooled matrix."""
+    if isinstance(entries, str):  # `plot("flows")`, as of an estimate
+        entries, kind = None, entries
     if kind == "cells":
         return plot_series(estimates, entries)
     if estimates.pooled is None:

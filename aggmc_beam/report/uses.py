@@ -35,11 +35,50 @@ def uses(estimates: Sequence[Mapping[str, Any]]) -> list[Markup]:
     if any(tables):
         hint = "Computed from the matrix, each with its interval: the share of a state when shares have settled, "
         hint += "how many steps a stay lasts on average, and how many pass between two arrivals."
-        sections.append(_section("What follows", "follows", hint, [t for t in tables if t]))
+        sections.append(
+            _section(
+                "What follows", "follows", hint, [tag("div", *(t for t in tables if t), class_="follow")]
+            )
+        )
     if changes:
         hint = "The most likely single change of the matrix along the windows, and how surely there was one."
         sections.append(_section("Change", "change", hint, changes))
     return sections
+
+
+#: Titles of the tables that a run may have written.
+_TABLES = {"flows": "Flows", "forecast": "Forecast", "alarms": "Alarms"}
+
+
+def followed(tables: Mapping[str, Mapping[str, Any]]) -> list[Markup]:
+    """The sections of flows, forecasts and alarms; see `write_report`."""
+    return [
+        _section(_TABLES[name], name, str(tables[name]["said"]), [_rows(tables[name]["columns"])])
+        for name in _TABLES
+        if name in tables
+    ]
+
+
+def _rows(columns: Mapping[str, Sequence[Any]]) -> Any:
+    values = list(zip(*columns.values(), strict=True))
+    if not values:
+        return ""
+    right = [
+        "number" if any(isinstance(v, float | int) for v in column) else None for column in columns.values()
+    ]
+    head = tag("tr", *(tag("th", name.replace("_", " "), scope="col", class_=c)
+                       for name, c in zip(columns, right, strict=True)))  # fmt: skip
+    body = [
+        tag("tr", *(tag("td", _shown(v), class_=c) for v, c in zip(row, right, strict=True)))
+        for row in values
+    ]
+    return tag("div", tag("table", tag("thead", head), tag("tbody", *body)), class_="scroll", tabindex="0")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return "" if value is None else str(value)
 
 
 def _section(title: str, name: str, hint: str, children: Sequence[Any]) -> Markup:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from aggmc_beam.printing import borrowed_words
 from aggmc_beam.report.collection import Item
 from aggmc_beam.report.outline import plain, rows
 
@@ -61,6 +62,7 @@ def findings(x: Item, states: tuple[str, ...]) -> list[Finding]:
         _chain(x, left.pop("drift", None), left.get("choice")),
         _population(x.source, left.pop("population", None)),
         *_checks(left.pop("checks", None)),
+        *_borrowed(left.pop("borrowed", None)),
         *_rows(left.pop("rows", None)),
         _interval(x, states, left.pop("interval", None)),
         _entries(x, left.pop("outside", None), left.pop("condition", None)),
@@ -102,6 +104,14 @@ def _ground(ground: Any) -> list[Finding]:
     words = str(ground["sentence"])
     tone = "fine" if ground.get("name") == "independent" else "look"
     return [Finding("Ground", tone, "", _sentence(words[:1].upper() + words[1:]))]
+
+
+def _borrowed(note: Any) -> list[Finding]:
+    """What is not seen in the estimate's own data."""
+    if not isinstance(note, Mapping) or not _is_number(note.get("share")):
+        return []
+    assumed = f"What {note['from']} have in common holds here too, as far as they are alike."
+    return [Finding("Borrowed", "look" if note["share"] > 0.5 else "fine", assumed, borrowed_words(note))]
 
 
 def tell(value: Any) -> tuple[str, str, str]:
@@ -259,6 +269,7 @@ def _rows(flags: Any) -> list[Finding]:
         "never-seen": ("act", "States never seen", "Drop the states, or check their names in the data."),
         "rare": ("look", "Rare states", "Merge rare states with others, or gather more data."),
         "not-determined": ("act", "Rows that are not determined", "Do not use these rows."),
+        "borrowed": ("look", "Rows that are mostly borrowed", "Read them as what the data have in common."),
     }
     for kind in dict.fromkeys(f.get("flag") if isinstance(f, Mapping) else None for f in flags):
         tone, topic, todo = kinds.get(str(kind), ("look", "Rows", ""))

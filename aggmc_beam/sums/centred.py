@@ -55,7 +55,7 @@ class Centred:
     ) -> Centred:
         """From values [n, S] of rows of `group` [n], numbered below `groups`. Centres of groups that are `known`
         [groups, S], NaN where not, are kept where they are near."""
-        n, S = values.shape
+        n = len(values)
         centre = _centres(values, group, groups, not is_weighted, known)
         reach, segment = np.inf, SEGMENT
         dtype: np.dtype = np.dtype(np.float64)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from aggmc_beam.budget import MEMORY, check_memory, size_of_sums
+from aggmc_beam.budget import MEMORY, check_memory, size_of_fit, size_of_sums
 from aggmc_beam.chain import Chain, Cycle, LocalChain, Parametric, Window
 from aggmc_beam.clock import Clock
 from aggmc_beam.config.special import chain_to_plain
@@ -49,7 +49,8 @@ class SumSpec:
 
     def __post_init__(self) -> None:
         S = len(self.states)
-        check_memory(size_of_sums(S, 1), self.memory, f"the sums of {S:,} states", "take fewer states")
+        needed = size_of_sums(S, 1) + size_of_fit(S, 1)
+        check_memory(needed, self.memory, f"an estimate of {S:,} states", "take fewer states")
         if self.replicates is not None:
             change = "lower uncertainty.replicates"
             check_memory(self.replicates * S * S * 8, self.memory, f"{self.replicates:,} replicates", change)
@@ -134,13 +135,13 @@ class SumSpec:
         """`InputError` unless sums of the other can be added to these."""
         differences = {
             "states": (list(self.states), list(other.states)),
-            "the columns of groups": (list(self.group_by), list(other.group_by)),
-            "the columns of realizations": (self.realization, other.realization),
-            "the chain": (chain_to_plain(self.chain), chain_to_plain(other.chain)),
-            "the time step": (self.clock, other.clock),
-            "how populations are known": (self.populations, other.populations),
-            "the noise that changes with time": (self.undone, other.undone),
-            "what becomes of missing entries": (self.gaps, other.gaps),
+            "columns of groups": (list(self.group_by), list(other.group_by)),
+            "columns of realizations": (self.realization, other.realization),
+            "chains": (chain_to_plain(self.chain), chain_to_plain(other.chain)),
+            "time steps": (str(self.clock), str(other.clock)),
+            "rules of populations": (self.populations, other.populations),
+            "noises that change with time": (self.undone, other.undone),
+            "rules for missing entries": (self.gaps, other.gaps),
         }
         for name, (a, b) in differences.items():
             if a != b:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from aggmc_beam.budget import check_memory, size_of_sums
+from aggmc_beam.budget import check_memory, size_of_fit, size_of_sums
 from aggmc_beam.noise.undo import undo_noise
 from aggmc_beam.sums.jackknife import Extent, Replicates
 from aggmc_beam.sums.kernel import find_pairs
@@ -323,8 +323,9 @@ class AggregationState:
         return expected, check_populations(self.spec, records, told, expected)
 
     def _check_memory(self, group: np.ndarray, time: np.ndarray, replicate: np.ndarray) -> None:
-        """`InputError` if the sums of these rows would take more than they may."""
-        S, limit = len(self.spec.states), self.spec.memory
+        """`InputError` if the sums of these rows, and an estimate from them, would take more than they may."""
+        S = len(self.spec.states)
+        limit = self.spec.memory - size_of_fit(S, min(int(replicate.max(initial=0)) + 1, len(time)))
         if size_of_sums(S, len(time)) <= limit:
             return
         cells = self.spec.cells.cells(time)
@@ -336,7 +337,8 @@ class AggregationState:
         what = "the sums of {:,} groups, {:,} cells, {:,} replicates and {:,} states".format(*parts, S)
         names = ("group_by has fewer groups", "chain has fewer cells", "uncertainty.replicates is smaller")
         largest = names[int(np.argmax(parts))] if max(parts) > 1 else "there are fewer states"
-        check_memory(size_of_sums(S, labels), limit, what, f"see that {largest}")
+        needed = size_of_sums(S, labels) + self.spec.memory - limit
+        check_memory(needed, self.spec.memory, what, f"see that {largest}")
 
 
 def _by_group(group: np.ndarray) -> Iterator[tuple[int, int]]:

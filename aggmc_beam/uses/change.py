@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import itertools
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from aggmc_beam.errors import InputError
 from aggmc_beam.estimators.inference import student_quantile
 from aggmc_beam.printing import matrix_table
 from aggmc_beam.result import Estimate, read_estimates
+from aggmc_beam.tables import Columns, Tabular
 from aggmc_beam.uses.covariance import row_covariance
 from aggmc_beam.uses.transitions import known_errors
 
@@ -25,7 +27,7 @@ SIMULATIONS = 4000
 
 
 @dataclass(frozen=True, eq=False)
-class Change:
+class Change(Tabular):
     """The most likely change of P: `index`, `cell` and `window` of the first estimate after it, and the p-value of
     the hypothesis that there is none. `before`, `after` [S, S] are mean matrices, `difference` and its
     `standard_error` what changed, `size` its root mean square. `scale` is how large errors are in truth,
@@ -51,6 +53,23 @@ class Change:
     size: float
     scale: float
 
+    forms = ("tidy",)
+
+    def columns(self, form: str = "tidy") -> Columns:
+        if form != "tidy":
+            raise InputError(f"a change has no table {form!r}, only 'tidy'")
+        S = len(self.states)
+        lower, upper = self.interval()
+        arrays = {"before": self.before, "after": self.after, "difference": self.difference,
+                  "error": self.standard_error, "lower": lower, "upper": upper}  # fmt: skip
+        names: Columns = {"from": [s for s in self.states for _ in range(S)], "to": list(self.states) * S}
+        return names | {name: values.ravel().tolist() for name, values in arrays.items()}
+
+    def _repr_html_(self) -> str:
+        from aggmc_beam.report.notebook import table_html
+
+        return f"<div><p>{html.escape(str(self).partition(chr(10))[0])}</p>{table_html(self.columns())}</div>"
+
     def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
         """Of each difference [S, S], given that the date is right."""
         if not 0 < level < 1:
@@ -70,8 +89,8 @@ def change(estimates: Sequence[Estimate] | Any, *, seed: int = 0) -> Change:
     """Test for one change of P along a sequence of estimates, and its date and size.
 
     estimates: `Estimates` of windows that do not overlap, or estimates of runs or groups in their order;
-    two are compared with each other; or the path of what a run of windows wrote. It is the matrices that are
-    compared, not mean shares, which move while P stays; of windows that share, what each says by itself.
+    two are compared with each other; or the path of what a run of windows wrote. Windows that share are taken
+    each by itself. It is the matrices that are compared, not mean shares, which move while P stays.
 
     The statistic is the greatest difference of means before and after, in standard errors, over all dates.
     With eight estimates or more its p-value comes from exchanging their order, so that standard errors
@@ -85,7 +104,7 @@ def change(estimates: Sequence[Estimate] | Any, *, seed: int = 0) -> Change:
     """
     items = list(read_estimates(estimates) if isinstance(estimates, str | os.PathLike) else estimates)
     _check(items)
-    items = [_alone(e) for e in items]
+    items = [e.own for e in items]
     P = np.stack([e.transition_matrix for e in items])
     error = np.stack([e.standard_error for e in items])
     rows = np.isfinite(P).all((0, 2)) & np.isfinite(error).any(2).all(0)
@@ -149,15 +168,6 @@ def apart(estimates: Sequence[Estimate]) -> list[Estimate]:
         if not kept or e.window is None or e.window["end"] <= kept[-1].window["start"]:  # type: ignore[index]
             kept.append(e)
     return kept[::-1]
-
-
-def _alone(e: Estimate) -> Estimate:
-    """What the data of an estimate say without those of its neighbours, if it was drawn to them."""
-    own = e.diagnostics.get("alone")
-    if own is None:
-        return e
-    P, error = (np.array(own[name], np.float64) for name in ("transition_matrix", "standard_error"))
-    return replace(e, transition_matrix=P, standard_error=error)
 
 
 def _check(items: list[Any]) -> None:

@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from aggmc_beam.errors import InputError
+from aggmc_beam.errors import InputError, nearest
+from aggmc_beam.estimation import is_table, table_margins
 from aggmc_beam.fit.observations import check_states
+from aggmc_beam.printing import LISTED, WIDTH, aligned, clipped, number, width
 from aggmc_beam.progress import Progress
+from aggmc_beam.tables import Columns, Tabular
 from aggmc_beam.uses.ecological import posterior
 from aggmc_beam.uses.margins import fit_margins
 
@@ -19,7 +22,7 @@ TOTALS_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class CrossTable:
+class CrossTable(Tabular):
     """How members of `rows` are distributed over `columns`, in all units together and in each.
 
     >>> import aggmc_beam as am
@@ -29,7 +32,8 @@ class CrossTable:
 
     `transition_matrix` [R, C]: the part of row i that went to column c; NaN for a row without members.
     `units` [U, R, C]: expected numbers, which add up to both margins of every unit, and over units to
-    the matrix. `draws` [D, R, C] of the posterior give `standard_error` and `interval`.
+    the matrix. `unit_names` are theirs if a table told them. `draws` [D, R, C] of the posterior give
+    `standard_error` and `interval`.
     `spread` is the part of the variance between units (of mean size) that chance does not explain,
     and `context` how much a row's behaviour depends on who else is in its unit: the variance per
     standard deviation of composition, in units of the noise.
@@ -43,6 +47,24 @@ class CrossTable:
     spread: float
     context: float
     level: float = 0.95
+    unit_names: tuple[str, ...] | None = None
+
+    forms = ("tidy", "units")
+
+    def _columns(self, form: str) -> Columns:
+        """ "tidy" has a row for each entry of the matrix, "units" one for each entry of every unit's table."""
+        U, R, C = self.units.shape
+        pairs: Columns = {"from": [r for r in self.rows for _ in range(C)], "to": list(self.columns) * R}
+        if form == "units":
+            names = [u for u in self.unit_names or range(U) for _ in range(R * C)]
+            both = {name: values * U for name, values in pairs.items()}
+            return {"unit": names, **both, "members": self.units.ravel().tolist()}
+        if form != "tidy":
+            raise InputError(f"there is no table {form!r}; {nearest(form, self.forms)}")
+        lower, upper = self.interval()
+        arrays = {"probability": self.transition_matrix, "error": self.standard_error, "lower": lower,
+                  "upper": upper, "members": self.total}  # fmt: skip
+        return pairs | {name: values.ravel().tolist() for name, values in arrays.items()}
 
     @property
     def standard_error(self) -> np.ndarray:
@@ -64,20 +86,33 @@ class CrossTable:
         shift = P - self.draws.mean(0)
         return np.clip(np.minimum(lower + shift, P), 0, 1), np.clip(np.maximum(upper + shift, P), 0, 1)
 
+    def _head(self) -> str:
+        return f"Cross table of {len(self.units):,} units, {self.total.sum():,.0f} members"
+
     def __str__(self) -> str:
         P, error = self.transition_matrix, self.standard_error
-        cells = [
-            [f"{p:.3f} ± {e:.3f}" for p, e in zip(*row, strict=True)] for row in zip(P, error, strict=True)
-        ]
-        margin = max(map(len, self.rows))
-        wide = max([len(c) for c in self.columns] + [len(c) for row in cells for c in row])
-        lines = [f"Cross table of {len(self.units):,} units, {self.total.sum():,.0f} members"]
-        lines.append(" ".join([" " * margin, *(f"{c:>{wide}}" for c in self.columns)]))
-        lines += [
-            " ".join([f"{name:<{margin}}", *(f"{c:>{wide}}" for c in row)])
-            for name, row in zip(self.rows, cells, strict=True)
-        ]
-        return "\n".join(lines)
+        cells = [[number(p, e) for p, e in zip(*row, strict=True)] for row in zip(P, error, strict=True)]
+        rows = [[clipped(name), *row] for name, row in zip(self.rows, cells, strict=True)]
+        table = aligned([["", *map(clipped, self.columns)], *rows], even=True)
+        if width(table.partition("\n")[0]) > WIDTH:
+            largest = [divmod(int(k), P.shape[1]) for k in np.argsort(-self.total, axis=None)[:LISTED]]
+            moves = [
+                [
+                    f"  {clipped(self.rows[i])} → {clipped(self.columns[j])}",
+                    cells[i][j],
+                    f"{self.total[i, j]:,.0f}",
+                ]
+                for i, j in largest
+            ]
+            table = aligned([["  from → to", "probability", "members"], *moves])
+        return f"{self._head()}\n{table}"
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from aggmc_beam.report.notebook import table_html
+
+        return f"<div><p>{self._head()}</p>{table_html(self._columns('tidy'))}</div>"
 
 
 def cross_table(
@@ -93,7 +128,8 @@ def cross_table(
 
     before: [U, R], members of unit u in row i. after: [U, C], the same members by column: votes by
     party in two elections, jobs before and after, shops first and next. Totals of a unit must agree;
-    where members enter or leave, give them a row or a column of their own.
+    where members enter or leave, give them a row or a column of their own. Tables of any library will do: all
+    their columns of numbers are counts and name rows and columns, one of text (or the index) names the units.
 
     Units whose members vary together, and rows that behave differently in different company, are part
     of the model (docs/ecological.md); the intervals carry what margins cannot tell. Units should be many
@@ -110,6 +146,12 @@ def cross_table(
     >>> bool(np.allclose(table.units.sum(1), after))                  # tables add up to both margins
     True
     """
+    before, rows, units_before = _margins(before, rows, "before")
+    after, columns, units_after = _margins(after, columns, "after")
+    if None not in (units_before, units_after) and units_before != units_after:
+        raise InputError(
+            "before and after name different units, or the same in another order; sort both by unit"
+        )
     a, b = _counts(before, "before"), _counts(after, "after")
     names = check_states(rows, a.shape[1]), check_states(columns, b.shape[1])
     _check(a, b)
@@ -137,7 +179,16 @@ def cross_table(
     draws[:, ~seen] = np.nan
     with np.errstate(invalid="ignore"):
         P = units.sum(0) / a.sum(0)[:, None]
-    return CrossTable(*names, P, units, draws, found.spread, found.context, level)
+    told = units_before or units_after
+    return CrossTable(*names, P, units, draws, found.spread, found.context, level, told)
+
+
+def _margins(data: Any, names: Any, what: str) -> tuple[Any, Any, tuple[str, ...] | None]:
+    """Counts, their names, and those of the units if data are a table."""
+    if not is_table(data):
+        return data, names, None
+    counts, found, units = table_margins(data, what)
+    return counts, found if names is None else names, units
 
 
 def _counts(data: Any, name: str) -> np.ndarray:

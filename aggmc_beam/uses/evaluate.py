@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
+from aggmc_beam.clock import Clock
 from aggmc_beam.errors import InputError
+from aggmc_beam.estimation import is_table
 from aggmc_beam.fit.observations import check_counts
+from aggmc_beam.tables import Columns, Tabular
 from aggmc_beam.uses.forecast import LEAST, Tracked, calibrate, paths
+from aggmc_beam.uses.given import Given
 from aggmc_beam.uses.transitions import Transitions
 
 #: How often bands and trust are learned anew over the origins.
@@ -31,7 +35,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(Tabular):
     """`scores` by method and horizon over `origins` origins, none of which the history up to `start` holds.
 
     >>> import aggmc_beam as am
@@ -46,6 +50,14 @@ class Evaluation:
     start: int
     level: float
 
+    forms = ("tidy",)
+
+    def columns(self, form: str = "tidy") -> Columns:
+        if form != "tidy":
+            raise InputError(f"an evaluation has no table {form!r}, only 'tidy'")
+        names = [f.name for f in fields(Score)]
+        return {name: [getattr(s, name) for s in self.scores] for name in names}
+
     def score(self, method: str, horizon: int) -> Score:
         for s in self.scores:
             if (s.method, s.horizon) == (method, horizon):
@@ -55,6 +67,11 @@ class Evaluation:
     def ratio(self, method: str, horizon: int, base: str = "persistence") -> float:
         """Root mean square error relative to that of another method."""
         return self.score(method, horizon).rmse / self.score(base, horizon).rmse
+
+    def _repr_html_(self) -> str:
+        from aggmc_beam.report.notebook import table_html
+
+        return str(table_html(self.columns()))
 
     def __str__(self) -> str:
         lines = [f"{self.origins:,} origins from step {self.start}, bands of {self.level:g}"]
@@ -72,12 +89,14 @@ def evaluate(
     *,
     start: int | None = None,
     period: int | None = None,
-    time: int = 0,
+    time: Any = 0,
     level: float = 0.95,
+    **table: Any,
 ) -> Evaluation:
     """Forecasts from every step after `start`, compared with what came.
 
-    counts: [T, S], a single series whose first step is number `time`. estimate: an `Estimate` or
+    counts: [T, S], a single series whose first step is number `time`; or a table of one, of which
+    columns are named as for `am.estimate`. estimate: an `Estimate` or
     `Estimates` made of nothing but steps before `start` (half of the series by default), or a function of
     counts [1, start, S] that makes one. Bands and trust in P are learned from the records before an origin,
     as `forecast` does; P itself is not made anew.
@@ -91,7 +110,13 @@ def evaluate(
     >>> [(s.method, s.horizon) for s in found.scores]
     [('estimate', 1), ('estimate', 5), ('persistence', 1), ('persistence', 5)]
     """
-    y = check_counts(counts)
+    if callable(estimate):
+        if is_table(counts):
+            raise InputError("a function that makes estimates takes arrays; give counts [T, S]")
+        y, clock = check_counts(counts), Clock()
+    else:
+        given = Given.of(counts, estimate, time, table)
+        y, clock, time = given.counts, given.chain.clock, int(given.labels.starts[0])
     if len(y) != 1:
         raise InputError(f"evaluate takes a single series [T, S]; got {len(y)} realizations")
     y = y[0]
@@ -107,9 +132,9 @@ def evaluate(
         )
     if callable(estimate):
         estimate = estimate(y[None, :start])
-    methods: dict[str, Any] = {"estimate": Transitions.of(estimate).determined()}
+    methods: dict[str, Any] = {"estimate": Transitions.of(estimate, clock).determined()}
     if getattr(estimate, "pooled", None) is not None:
-        methods["pooled"] = Transitions.of(estimate.pooled).determined()
+        methods["pooled"] = Transitions.of(estimate.pooled, clock).determined()
     origins = np.arange(start - 1, T - max(ahead))
     scores: list[Score] = []
     for name, chain in methods.items():

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from aggmc_beam.clock import Clock
 from aggmc_beam.noise import Exact
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.uses.activity import LEARN_FROM, Habits, learn
@@ -42,9 +43,11 @@ class FlowModel:
     level: float
 
     @classmethod
-    def learned(cls, estimate: Estimate | Estimates, some: Sequence[Series]) -> FlowModel:
-        """From some of the series; see `sample`."""
-        chain = Transitions.of(estimate)
+    def learned(
+        cls, estimate: Estimate | Estimates, some: Sequence[Series], clock: Clock | None = None
+    ) -> FlowModel:
+        """From some of the series; see `sample`. clock: by which their steps are counted."""
+        chain = Transitions.of(estimate, clock)
         level = estimate.level if isinstance(estimate, Estimate) else estimate[0].level
         if chain.noise.varies:
             some = [s for s in some if s.start == some[0].start]

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimators.inference import student_quantile
+from aggmc_beam.printing import WIDTH, aligned, clipped, width
 from aggmc_beam.result import Estimate
 from aggmc_beam.simulation import stationary_distribution
+from aggmc_beam.tables import Columns, Tabular
 from aggmc_beam.uses.covariance import matrix_covariance
 
+#: What the dimensions of a quantity are, with the names of their places.
+Axes = tuple[tuple[str, Sequence[Any]], ...]
 #: How far a row is moved towards one state to find a derivative.
 STEP = 1e-6
 #: Distance to the stationary distribution at which a chain counts as mixed, and steps that are tried.
@@ -23,14 +28,15 @@ ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class Quantity:
+class Quantity(Tabular):
     """A number or array with its standard error and interval, all of one shape. `note` says what a user must
-    know before using it, if anything.
+    know before using it, if anything; `axes` what its dimensions are, with their names.
 
     >>> import aggmc_beam as am
     >>> y, _ = am.simulate([[0.9, 0.1], [0.3, 0.7]], steps=2000, realizations=10, seed=1)
-    >>> print(am.follows(am.estimate(y)).mean_stay())
-    [10.13 ± 0.10, 3.36 ± 0.03]
+    >>> print(am.follows(am.estimate(y, ["home", "away"])).mean_stay())
+    home 10.13 ± 0.10
+    away  3.36 ± 0.03
     """
 
     value: np.ndarray
@@ -38,16 +44,62 @@ class Quantity:
     lower: np.ndarray
     upper: np.ndarray
     note: str = ""
+    axes: Axes = ()
+
+    forms = ("tidy",)
+
+    def columns(self, form: str = "tidy") -> Columns:
+        if form != "tidy":
+            raise InputError(f"a quantity has no table {form!r}, only 'tidy'")
+        found: Columns = {}
+        places = np.indices(np.shape(self.value)).reshape(np.ndim(self.value), -1)
+        for n, place in enumerate(places):
+            name, labels = self.axes[n] if n < len(self.axes) else (f"index_{n}", range(int(place.max()) + 1))
+            found[name] = [labels[i] for i in place]
+        names = {"value": "value", "error": "standard_error", "lower": "lower", "upper": "upper"}
+        return found | {name: np.ravel(getattr(self, of)).tolist() for name, of in names.items()}
 
     def __str__(self) -> str:
-        pairs = zip(np.ravel(self.value), np.ravel(self.standard_error), strict=True)
-        text = "[" + ", ".join(f"{v:.2f} ± {e:.2f}" for v, e in pairs) + "]"
+        value, error = np.atleast_1d(self.value), np.atleast_1d(self.standard_error)
+        cells = with_errors(value.ravel(), error.ravel())
+        text = "[" + ", ".join(cells) + "]"
+        if np.ndim(self.value) == 0:
+            text = cells[0]
+        elif len(self.axes) == np.ndim(self.value) and self.axes[-1][0] in ("state", "to"):
+            labels = [[clipped(str(s)) for s in names] for _, names in self.axes]
+            if np.ndim(self.value) == 1:
+                text = aligned(list(zip(labels[0], cells, strict=True)))
+            else:
+                rows = np.reshape(cells, value.shape).tolist()
+                wide = aligned(
+                    [["", *labels[1]], *([n, *row] for n, row in zip(labels[0], rows, strict=True))]
+                )
+                text = wide if width(wide.partition("\n")[0]) <= WIDTH else text
         return f"{text}\nnote: {self.note}" if self.note else text
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from aggmc_beam.report.notebook import table_html
+
+        return f"<div>{table_html(self.columns())}<p>{html.escape(self.note)}</p></div>"
+
+
+def with_errors(values: np.ndarray, errors: np.ndarray) -> list[str]:
+    """Numbers with their errors, all to two digits behind the point, or to two digits of the largest error.
+
+    >>> with_errors([10.127, 3.4], [0.1, 0.034]), with_errors([0.0521], [0.00034])
+    (['10.13 ± 0.10', '3.40 ± 0.03'], ['0.05210 ± 0.00034'])
+    """
+    known = [e for e in errors if 0 < e < np.inf]
+    digits = int(np.clip(1 - np.floor(np.log10(max(known))), 2, 6)) if known else 2
+    return [f"{v:.{digits}f} ± {e:.{digits}f}" for v, e in zip(values, errors, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
-class Follows:
-    """What follows from an estimate; made by `am.follows`. Times are numbers of steps.
+class Follows(Tabular):
+    """What follows from an estimate; made by `am.follows`. Times are numbers of steps. Printed, and as a table, it is
+    the share, stay and return of each state.
 
     >>> import aggmc_beam as am
     >>> y, _ = am.simulate([[0.9, 0.1], [0.3, 0.7]], steps=2000, realizations=10, seed=1)
@@ -59,6 +111,35 @@ class Follows:
     estimate: Estimate
     covariance: np.ndarray
     level: float
+
+    forms = ("tidy",)
+
+    def columns(self, form: str = "tidy") -> Columns:
+        if form != "tidy":
+            raise InputError(f"there is no table {form!r} of what follows, only 'tidy'")
+        found: Columns = {"state": list(self.estimate.states)}
+        for name, quantity in self._main().items():
+            for part in ("value", "standard_error", "lower", "upper"):
+                short = {"value": "", "standard_error": "_error"}.get(part, f"_{part}")
+                found[name + short] = getattr(quantity, part).tolist()
+        return found
+
+    def _main(self) -> dict[str, Quantity]:
+        return {"share": self.stationary(), "stay": self.mean_stay(), "return": self.return_times()}
+
+    def __str__(self) -> str:
+        columns = [with_errors(q.value, q.standard_error) for q in self._main().values()]
+        rows = zip([clipped(s) for s in self.estimate.states], *columns, strict=True)
+        table = aligned([["state", "settled share", "mean stay", "return"], *map(list, rows)])
+        mixed = f"Shares settle in {self.mixing_time()} steps, to a quarter"
+        return f"{table}\nStays and returns are steps. {mixed}.\n± is one standard error"
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from aggmc_beam.report.notebook import table_html
+
+        return str(table_html(self.columns()))
 
     @property
     def P(self) -> np.ndarray:
@@ -81,7 +162,9 @@ class Follows:
         """Chance [steps, S] that a stay lasts exactly 1, 2, ... steps."""
         _whole("steps", steps)
         h = np.arange(steps)[:, None]
-        return self.of(lambda P: np.diag(P) ** h * (1 - np.diag(P)), "share")
+        found = self.of(lambda P: np.diag(P) ** h * (1 - np.diag(P)), "share")
+        states = self.estimate.states
+        return replace(found, axes=(("steps", range(1, steps + 1)), ("state", states)))
 
     def hitting_times(self, target: Any) -> Quantity:
         """Expected steps [S] until a state (or one of several) is first reached; 0 in it."""
@@ -115,7 +198,7 @@ class Follows:
         off = ~np.eye(len(Q), dtype=bool)
         lower = np.where(off, np.maximum(found.lower, 0.0), found.lower)
         upper = np.where(off, found.upper, np.minimum(found.upper, 0.0))
-        return Quantity(found.value, found.standard_error, np.minimum(lower, found.value), upper, missing)
+        return replace(found, lower=np.minimum(lower, found.value), upper=upper, note=missing)
 
     def of(self, function: Callable[[np.ndarray], np.ndarray], kind: str = "real") -> Quantity:
         """Any smooth function of P by the delta method. kind: "share" (in [0, 1]), "positive" or "real" says
@@ -133,7 +216,9 @@ class Follows:
         variance = np.einsum("...a,ab,...b->...", slope, self.covariance.reshape(S * S, S * S), slope)
         error = np.sqrt(np.maximum(variance, 0.0))
         lower, upper = SCALES[kind](value, student_quantile(self.level, self.estimate.degrees), error)
-        return Quantity(value, error, np.minimum(lower, value), np.maximum(upper, value))
+        states = self.estimate.states
+        axes = {(S,): (("state", states),), (S, S): (("from", states), ("to", states))}.get(value.shape, ())
+        return Quantity(value, error, np.minimum(lower, value), np.maximum(upper, value), axes=axes)
 
     def _indices(self, target: Any) -> list[int]:
         many = target if isinstance(target, Sequence) and not isinstance(target, str) else [target]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from aggmc_beam.errors import InputError
+from aggmc_beam.estimation import is_table, refuse_options
 from aggmc_beam.fit.observations import check_counts
 from aggmc_beam.noise import Exact
+from aggmc_beam.printing import WIDTH, aligned, clipped, width, wrapped
+from aggmc_beam.tables import Columns, Tabular
+from aggmc_beam.text import escape_controls
+from aggmc_beam.uses.given import Given, Labels
 from aggmc_beam.uses.latent_counts import run_filter, unmixed
 from aggmc_beam.uses.transitions import Transitions, chance, noise_at
 
@@ -18,6 +23,9 @@ from aggmc_beam.uses.transitions import Transitions, chance, noise_at
 ORIGINS, LEAST = 1000, 20
 #: Errors of the model's own size that are added to those observed.
 PRIOR_ERRORS = 10
+#: Mean of the squared t statistic of a random walk's return to its mean (Dickey & Fuller 1979: mean -1.53, standard
+#: deviation .84).
+RETURN = 3.0
 #: How much of a variance may be that of its time.
 OWN = (1.0, 0.75, 0.5, 0.25, 0.0)
 #: Steps whose noises are averaged where they differ.
@@ -25,11 +33,22 @@ NOISES = 200
 #: Draws of the error of P.
 DRAWS = 50
 MAX_STEPS = 100_000
+#: Steps before the end of a realization that its forecast learns from.
+HISTORY = 2000
+#: Steps that are printed.
+SHOWN = 12
+#: Arrays of a forecast.
+PARTS = ("time", "mean", "standard_error", "lower", "upper")
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, eq=False)
-class Forecast:
-    """`mean`, `standard_error`, `lower` and `upper` [steps, S] of the true counts of the next steps.
+class Forecast(Tabular):
+    """`mean`, `standard_error`, `lower` and `upper` [steps, S] of the true counts of the next steps, which are those
+    of `time` [steps]. Of a table with realizations all are [K, steps, S], and [K, steps]; `labels` tells their names
+    and times, which tables (`to_frame()` and others) have as columns.
 
     >>> import aggmc_beam as am
     >>> y, _ = am.simulate([[0.9, 0.1], [0.3, 0.7]], steps=500, realizations=4, seed=1)
@@ -45,26 +64,88 @@ class Forecast:
     lower: np.ndarray
     upper: np.ndarray
     level: float
+    labels: Labels = field(default_factory=lambda: Labels.plain(1))
+
+    forms = ("tidy",)
+
+    def columns(self, form: str = "tidy") -> Columns:
+        if form != "tidy":
+            raise InputError(f"a forecast has no table {form!r}, only 'tidy'")
+        *K, steps, S = self.mean.shape
+        k, h = np.divmod(np.arange(len(self.labels.names) * steps), steps)
+        places = {
+            name: [v for v in values for _ in range(S)] for name, values in self.labels.columns(k, h).items()
+        }
+        if not K:
+            del places["realization"]
+        found: Columns = {**places, "state": list(self.states) * len(k)}
+        return found | {
+            n: getattr(self, n).ravel().tolist() for n in ("mean", "standard_error", "lower", "upper")
+        }
 
     def to_rows(self) -> list[dict[str, Any]]:
         """Tidy: time, state, mean, standard_error, lower, upper; for a frame or a file."""
-        names = ("mean", "standard_error", "lower", "upper")
-        return [
-            {"time": int(t), "state": s} | {n: float(getattr(self, n)[h, j]) for n in names}
-            for h, t in enumerate(self.time)
-            for j, s in enumerate(self.states)
+        columns = self.columns()
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+    def plot(self, counts: Any = None, realization: Any = None) -> Figure:
+        """The forecast with its bands, after the last of `counts` [T, S] if these are given; needs matplotlib (the
+        extra `report`). realization: its name; by default the first."""
+        from aggmc_beam.report.series import plot_forecast
+
+        return plot_forecast(self, counts, realization)
+
+    def __str__(self) -> str:
+        mean, error = (a.reshape(-1, *a.shape[-2:]) for a in (self.mean, self.standard_error))
+        K, steps, S = mean.shape
+        head = f"Forecast of {steps:,} steps for {S} states, bands of {100 * self.level:g}%"
+        if K > 1:
+            head += f", of {K:,} realizations; the first, {escape_controls(str(self.labels.names[0]))}:"
+        times = [escape_controls(str(t)) for t in self.labels.times(steps)[0]]
+        shown = (
+            range(steps) if steps <= SHOWN else [*range(SHOWN // 2), -1, *range(steps - SHOWN // 2, steps)]
+        )
+        rows = [
+            ["...", *[""] * S] if h < 0 else [times[h], *map(people, mean[0, h], error[0, h])] for h in shown
         ]
+        table = aligned([["time", *map(clipped, self.states)], *rows])
+        if width(table.partition("\n")[0]) > WIDTH:
+            ends = [0] if steps == 1 else [0, steps - 1]
+            rows = [
+                [clipped(name), *(people(mean[0, h, j], error[0, h, j]) for h in ends)]
+                for j, name in enumerate(self.states)
+            ]
+            table = aligned([["state", *(times[h] for h in ends)], *rows])
+        return "\n".join([wrapped(head), table, "± is one standard error"])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from aggmc_beam.report.notebook import table_html
+
+        return f"<div><p>{str(self).partition(chr(10))[0]}</p>{table_html(self.columns())}</div>"
+
+
+def people(value: float, error: float) -> str:
+    """A number of people with its error: two digits of the error, or whole numbers.
+
+    >>> people(1234.56, 12.3), people(3.456, 0.123)
+    ('1,235 ± 12', '3.46 ± 0.12')
+    """
+    digits = int(np.clip(1 - np.floor(np.log10(error)), 0, 3)) if error > 0 and np.isfinite(error) else 1
+    return f"{value:,.{digits}f} ± {error:,.{digits}f}"
 
 
 def forecast(
-    estimate: Any, counts: Any, steps: int, time: int | None = None, *, level: float = 0.95
+    estimate: Any, counts: Any, steps: int, time: Any = None, *, level: float | None = None, **table: Any
 ) -> Forecast:
     """What counts will be in the next steps.
 
     counts: the last record [S], or the records so far [T, S], which tell more: noisy counts are
     filtered over time, and the errors that forecasts made on them set the width of bands and how far P is
     trusted over persistence. time: step of the last record, which a chain that changes with time
-    needs (T - 1 by default for records so far).
+    needs (T - 1 by default for records so far). Or counts are a table, of which columns are named as for
+    `am.estimate`: `realization`, `time`, `step` and so on; every realization has a forecast from its last record on.
 
     >>> import aggmc_beam as am
     >>> from aggmc_beam.uses.forecast import forecast
@@ -73,19 +154,51 @@ def forecast(
     >>> bool((found.lower <= y[0, -1]).all() and (y[0, -1] <= found.upper).all())
     True
     """
-    chain = Transitions.of(estimate).determined()
+    if is_table(counts):
+        given = Given.of(counts, estimate, time, table)
+        return _of_realizations(given, steps, given.chain.level if level is None else level)
+    refuse_options(counts, table)
+    chain = Transitions.of(estimate)
     y, time = _records(counts, chain, time)
+    return forecast_series(chain, y, steps, time, chain.level if level is None else level)
+
+
+def _of_realizations(given: Given, steps: int, level: float) -> Forecast:
+    """Of realizations that a long gap parted, the last part counts."""
+    last = {name: k for k, name in enumerate(given.labels.names)}
+    kept = list(last.values())
+    found = []
+    for k in kept:
+        end = int(given.ends[k])
+        y = given.counts[k, max(end + 1 - HISTORY, 0) : end + 1]
+        found.append(forecast_series(given.chain, y, steps, int(given.steps[k, end]), level))
+    if given.single:
+        return replace(found[0], labels=replace(found[0].labels, clock=given.labels.clock))
+    stacked = {n: np.stack([getattr(f, n) for f in found]) for n in PARTS}
+    starts = np.array([f.time[0] for f in found])
+    return Forecast(
+        given.chain.states, **stacked, level=level, labels=Labels(tuple(last), starts, given.labels.clock)
+    )
+
+
+def forecast_series(chain: Transitions, y: np.ndarray, steps: int, time: int, level: float) -> Forecast:
+    """After the records y [T, S], of which the last is that of step `time`. Where the last are not complete, it
+    starts from the one before them."""
     if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or not 1 <= steps <= MAX_STEPS:
         raise InputError(f"steps must be a whole number from 1 to {MAX_STEPS:,}; got {steps!r}")
     if not 0 < level < 1:
         raise InputError(f"level must lie between 0 and 1, such as 0.95; got {level!r}")
-    tracked = Tracked.of(y, chain, time - len(y) + 1)
-    trust = calibrate(tracked, int(steps))
+    chain = chain.determined()
+    gap = int(np.isfinite(y).all(1)[::-1].argmax())
+    y, steps, first = y[: len(y) - gap], int(steps) + gap, time + 1
+    tracked = Tracked.of(y, chain, time - gap - len(y) + 1)
+    trust = calibrate(tracked, steps)
     last = np.array([len(y) - 1])
-    m, variance = trust.apply(*paths(tracked, last, int(steps)))
-    lower, upper = bands(m[0], variance[0], trust.degrees, level)
-    ahead = time + 1 + np.arange(steps)
-    return Forecast(chain.states, ahead, m[0], np.sqrt(variance[0]), lower, upper, level)
+    m, variance = trust.apply(*paths(tracked, last, steps))
+    mean, spread = m[0, gap:], variance[0, gap:]
+    lower, upper = bands(mean, spread, trust.degrees, level)
+    ahead = first + np.arange(steps - gap)
+    return Forecast(chain.states, ahead, mean, np.sqrt(spread), lower, upper, level, Labels.plain(1, first))
 
 
 def _records(counts: Any, chain: Transitions, time: int | None) -> tuple[np.ndarray, int]:
@@ -106,10 +219,13 @@ def _records(counts: Any, chain: Transitions, time: int | None) -> tuple[np.ndar
     if isinstance(time, bool) or not isinstance(time, int | np.integer):
         raise InputError(f"time must be a whole number, the step of the last record; got {time!r}")
     y = np.atleast_2d(y)
-    if not np.isfinite(y[-1]).all():
-        raise InputError("the last record is not complete; a forecast starts from a record of all states")
+    if not np.isfinite(y).all(1).any():
+        raise InputError(
+            "the last record is not complete, nor any before it; a forecast starts from a record of all states"
+        )
     # The checks of counts ask for two steps.
-    return check_counts(np.repeat(y, 2, 0) if len(y) == 1 else y)[0][-len(y) :], int(time)
+    y = check_counts(np.repeat(y, 2, 0) if len(y) == 1 else y, gaps=True)[0][-len(y) :]
+    return np.where(np.isnan(y).any(1, keepdims=True), np.nan, y), int(time)
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,7 +369,7 @@ def calibrate(tracked: Tracked, steps: int) -> Trust:
             v = v + 1e-12 * np.maximum(v.max(), 1e-300)
             end, begin = tracked.seen[ends][ok], start[at][ok]
             told = means[at, h][ok] - begin
-            weight[h] = _trust(end - begin, told, v, h + 1)
+            weight[h] = _trust(end - begin, told, v, h + 1, tracked.chain.realizations)
             off = (end - begin - weight[h] * told) ** 2
             model = variances[at, h][ok]
             typical[h] = model.mean(0)
@@ -269,16 +385,22 @@ def calibrate(tracked: Tracked, steps: int) -> Trust:
     return Trust(weight, inflation, own, typical, float(tracked.chain.degrees))
 
 
-def _trust(came: np.ndarray, told: np.ndarray, variance: np.ndarray, steps: int) -> float:
+def _trust(came: np.ndarray, told: np.ndarray, variance: np.ndarray, steps: int, realizations: int) -> float:
     """Weight of P against persistence: the regression of changes that came [n, S] on those that were told, drawn
-    to 0 as one change of the size of its error would; errors of origins nearer than `steps` are shared."""
+    to 0 as one change of the size of its error would; errors of origins nearer than `steps` are shared.
+
+    A walk without any memory of a mean seems to return to the mean of its own records: that alone has the squared t
+    statistic `RETURN` in each direction, as far as P was learned from these records. It is taken off.
+    """
     power = float((told**2 / variance).sum())
     if power <= 0:
         return 1.0
     slope = float((came * told / variance).sum()) / power
     left = float(((came - slope * told) ** 2 / variance).mean())
     known = power / max(left, 1e-300) / steps
-    return float(np.clip(slope * known / (known + 1), 0, 1))
+    own = RETURN * (told.shape[1] - 1) / realizations
+    real = max(1 - own / max(slope**2 * known, 1e-300), 0.0)
+    return float(np.clip(slope * real * known / (known + 1), 0, 1))
 
 
 def _carry_on(table: tuple[np.ndarray, ...], h: int) -> None:

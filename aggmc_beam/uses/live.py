@@ -17,9 +17,10 @@ from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.sums.records import Records, joined_records
 from aggmc_beam.uses.alarms import COMPARED, ranks, surprise
 from aggmc_beam.uses.flow_model import FlowModel, sample
-from aggmc_beam.uses.forecast import Forecast, Tracked, forecast
+from aggmc_beam.uses.forecast import Forecast, Tracked, forecast_series
+from aggmc_beam.uses.given import step_labels
 from aggmc_beam.uses.series import Series, series_of
-from aggmc_beam.uses.tables import Table, flow_table, forecast_rows, name_columns, step_labels
+from aggmc_beam.uses.tables import Table, flow_table, forecast_rows, name_columns
 from aggmc_beam.uses.transitions import Transitions
 
 #: Records that are held, and of one realization.
@@ -107,7 +108,7 @@ class Live:
         wanted: Wanted,
         into: list[Table],
     ) -> np.ndarray:
-        chain, past, rate = Transitions.of(estimate), self.surprises, wanted.alarms
+        chain, past, rate = Transitions.of(estimate, wanted.clock), self.surprises, wanted.alarms
         assert rate is not None
         for s, new in zip(series, fresh, strict=True):
             if len(s.counts) < 2 or not new.any():
@@ -134,7 +135,7 @@ class Live:
         wanted: Wanted,
         told: Told,
     ) -> Live:
-        steps, chain = wanted.forecast, Transitions.of(estimate)
+        steps, chain = wanted.forecast, Transitions.of(estimate, wanted.clock)
         assert steps is not None
         scores, ahead = dict(self.scores), dict(self.ahead)
         level = estimate.level if isinstance(estimate, Estimate) else estimate[0].level
@@ -147,7 +148,7 @@ class Live:
                 if checked.any():
                     told.scores.append(_scores(scores[s.name], s, wanted.group_by))
             last = int(np.flatnonzero(_seen(s))[-1])
-            found = forecast(estimate, s.counts[: last + 1], steps, s.start + last, level=level)
+            found = forecast_series(chain, s.counts[: last + 1], steps, s.start + last, level)
             ahead[s.name] = found, Tracked.of(s.counts[last : last + 1], chain, s.start + last).seen[0]
             told.forecasts.append(forecast_rows(s, found, wanted.group_by, wanted.clock))
         return replace(self, ahead=ahead, scores=scores)
@@ -211,7 +212,7 @@ def _flows(
     some = sample(series) if some is None else some
     if not some:
         return {}
-    model = FlowModel.learned(estimate, some)
+    model = FlowModel.learned(estimate, some, wanted.clock)
     own = [s for s in series if pairs[s.name, s.start].any()]
     reasons = {s.name: why for s in own if (why := model.why_not(s)) is not None}
     for batch, found in model.flows([s for s in own if s.name not in reasons]):

@@ -10,14 +10,13 @@ from aggmc_beam.records import Clock
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.uses.alarms import COMPARED, ranks, surprise
 from aggmc_beam.uses.flows import Flows
-from aggmc_beam.uses.forecast import Forecast, Tracked, forecast
+from aggmc_beam.uses.forecast import HISTORY, Forecast, Tracked, forecast_series
+from aggmc_beam.uses.given import step_labels
 from aggmc_beam.uses.series import Series
 from aggmc_beam.uses.transitions import Transitions
 
 #: Columns of text, beside those of groups.
 TEXT = ("realization", "from", "to", "state")
-#: Steps before the end that a forecast learns from.
-HISTORY = 2000
 
 Table = dict[str, np.ndarray]
 
@@ -60,7 +59,7 @@ def forecast_table(
     last = int(np.flatnonzero(~np.isnan(series.counts).any(1))[-1])
     records = series.counts[max(last + 1 - HISTORY, 0) : last + 1]
     level = estimate.level if isinstance(estimate, Estimate) else estimate[0].level
-    found = forecast(estimate, records, steps, series.start + last, level=level)
+    found = forecast_series(Transitions.of(estimate, clock), records, steps, series.start + last, level)
     return forecast_rows(series, found, group_by, clock)
 
 
@@ -85,7 +84,7 @@ def alarm_table(
 ) -> tuple[Table, np.ndarray]:
     """A tidy table: the group, realization, time, p_value and state of steps that raise an alarm, and the
     rate, given the surprises of the group `before`; and the surprises to go on with."""
-    chain = Transitions.of(estimate)
+    chain = Transitions.of(estimate, clock)
     own, far = surprise(Tracked.of(series.counts, chain, series.start))
     all = np.concatenate([before, own])
     p = ranks(all, rate, len(before))[len(before) :]
@@ -102,13 +101,6 @@ def name_columns(series: Series, group_by: Sequence[str], n: int) -> Table:
     """The columns of the group and the realization."""
     table = {name: _objects([value] * n) for name, value in zip(group_by, series.group, strict=True)}
     return {**table, "realization": _objects([series.name] * n)}
-
-
-def step_labels(steps: np.ndarray, clock: Clock) -> np.ndarray:
-    """Steps as the user writes times."""
-    different, place = np.unique(steps, return_inverse=True)
-    labels = [clock.label(int(t)) for t in different]
-    return np.array(labels, object if clock.stamps else np.int64)[place]
 
 
 def _objects(values: Sequence[str]) -> np.ndarray:

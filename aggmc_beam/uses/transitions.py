@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from aggmc_beam.chain import Cycle
+from aggmc_beam.clock import Clock
 from aggmc_beam.errors import InputError
 from aggmc_beam.fit.resolve import Mapped
 from aggmc_beam.noise import Noise
-from aggmc_beam.result import Estimate, Estimates
+from aggmc_beam.result import Estimate, Estimates, Groups
 
 #: Standard deviation of a uniform probability.
 UNKNOWN = 12**-0.5
@@ -24,8 +26,9 @@ class Transitions:
     """`matrices` and `errors` [C, S, S], `shares` [C, S] and `dispersion` [C] of cells; `at` tells the cell of
     a step.
 
-    Phases of a cycle of `period` steps come again. A step without a cell of its own, such as one after
-    those of a chain with a matrix per step, has the matrix of all.
+    Phases of a cycle of `period` steps come again, by what local clocks show. A step without a cell of its own,
+    such as one after those of a chain with a matrix per step, has the matrix of all. `realizations` is the number of
+    those that the matrices were learned from.
     """
 
     matrices: np.ndarray
@@ -33,25 +36,34 @@ class Transitions:
     shares: np.ndarray
     cells: tuple[int, ...]
     kind: str
-    period: int
+    cycle: Cycle | None
     states: tuple[str, ...]
     noise: Noise
     population: float
     degrees: int
     dispersion: np.ndarray
+    level: float = 0.95
+    realizations: int = 1
+    clock: Clock = field(default_factory=Clock)
 
     @classmethod
-    def of(cls, estimate: Any) -> Transitions:
+    def of(cls, estimate: Any, clock: Clock | None = None) -> Transitions:
+        """clock: by which the steps were counted that `at` is asked for."""
         if isinstance(estimate, Estimate):
             items: list[Estimate] = [estimate]
             cells: tuple[int, ...] = (0,)
             kind = "stationary"
         elif isinstance(estimate, Estimates):
             items, cells, kind = _cells(estimate)
+        elif isinstance(estimate, Groups):
+            raise InputError(
+                "these are estimates of groups; give that of one of them, such as "
+                f"found[{', '.join(map(repr, next(iter(estimate), ('north',))))}], and its counts"
+            )
         else:
             raise InputError(f"an Estimate or Estimates is needed, not {type(estimate).__name__}")
         first = items[0]
-        period = int(first.diagnostics["cycle"]["period"]) if kind == "cycle" else 1
+        cycle = Cycle.of_note(first.diagnostics["cycle"]) if kind == "cycle" else None
         P = np.stack([_filled(e) for e in items])
         errors = np.stack([known_errors(e.standard_error) for e in items])
         shares = np.stack([np.nan_to_num(e.stationary) for e in items])
@@ -66,12 +78,15 @@ class Transitions:
             shares,
             cells,
             kind,
-            period,
+            cycle,
             first.states,
             noise,
             first.population,
             min(e.degrees for e in items),
             np.array([_dispersion(e, M, mu) for e, M, mu in zip(items, P, shares, strict=True)]),
+            first.level,
+            max(int(e.counts["realizations"]) for e in items),
+            clock or Clock(),
         )
 
     def determined(self) -> Transitions:
@@ -94,14 +109,14 @@ class Transitions:
 
     def at(self, time: np.ndarray) -> np.ndarray:
         """Indices into `matrices` for pairs whose left ends are at these steps."""
-        time = np.asarray(time, np.int64)
+        time = self.clock.local(np.asarray(time, np.int64))
         if self.kind == "stationary":
             return np.zeros(time.shape, np.int64)
         cells = np.array(self.cells)
         if self.kind == "window":
             return np.asarray(np.clip(np.searchsorted(cells, time, "right") - 1, 0, len(cells) - 1))
-        if self.kind == "cycle":
-            time = time % self.period
+        if self.cycle is not None:
+            time = self.cycle.cells(time)
         place = np.searchsorted(cells, time).clip(max=len(cells) - 1)
         return np.asarray(np.where(cells[place] == time, place, self.pooled))
 

@@ -39,8 +39,7 @@ est.plot("network")
 # How long do birds stay, and where do they settle? Each answer with its error:
 # %%
 found = am.follows(est)
-print("weeks of a stay:", found.mean_stay())
-print("long-run shares:", found.stationary())
+found
 # %% [markdown]
 # ## What could not be learned
 # Detection is taken as known: from these counts alone a lake where birds are hard to see cannot be told from one

@@ -41,6 +41,19 @@ hours.pooled.plot("map", coordinates={"home": (0, 0), "centre": (3, 1), "school"
 # %%
 am.compare(hours.cell(20), hours.cell(8)).plot()
 # %% [markdown]
+# How many went from home to the centre, hour by hour? The same frame and the same names of columns, and each hour
+# its own matrix:
+# %%
+flows = am.flows(frame, hours, realization="day", time="hour")
+flows.plot([("home", "centre"), ("home", "school"), ("centre", "home")], realization=59)
+# %%
+flows.to_pandas().query("realization == '59' and time == 7 and `from` == 'home'").round(1)
+# %% [markdown]
+# And at noon of a day of which seven hours are known?
+# %%
+today = frame[(frame.day == 59) & (frame.hour < 7)]
+hours.forecast(today, 6, realization=None, time="hour")
+# %% [markdown]
 # ## What could not be learned
 # Trips that begin and end within the hour. Single hours of rare zones: sixty days give sixty transitions of each
 # hour, and the intervals of the park are wide. And the last hour of the day leads to no other in these data, so that

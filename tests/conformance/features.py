@@ -16,6 +16,7 @@ FEATURES = {
     "groups": "groups",
     "bad": "bad and contradicting records, with reasons",
     "populations": "a population per realization",
+    "published": "suppressed, rounded, clipped and missing counts; marks, thousands, weeks, shares",
     "moments": "saved moments",
     "errors": "an error in the data, told in one line",
     "transform": "EstimateTransitions in a pipeline",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date, timedelta
 
 import apache_beam as beam
 import frames
@@ -106,6 +107,67 @@ def grouped(tmp_path):
 
 def place(rejected):
     return rejected["source"]
+
+
+BINOMIAL = {"model": "binomial", "alpha": 0.5}
+
+
+@pytest.mark.feature("published")
+def test_counts_that_are_suppressed_and_rounded_in_a_file_of_a_publisher(runner, tmp_path):
+    """Two regions in ISO weeks, thousands with commas, and marks in the place of small counts."""
+    lines = ["region;week;home;work;ünterwegs"]
+    for region, seed in (("north", 1), ("süd", 2)):
+        [y] = frames.counts(K=1, T=150, N=5000, seed=seed)
+        for t, row in enumerate(y):
+            year, week, _ = (date(2020, 1, 6) + timedelta(7 * t)).isocalendar()
+            shown = ["<400" if n < 400 else f"{5 * round(n / 5):,.0f}" for n in row.tolist()]
+            lines.append(";".join([region, f"{year}-W{week:02}", *shown]))
+    path = tmp_path / "published.csv"
+    path.write_bytes("\n".join(lines).encode("latin-1"))
+    suppressed = {"model": "suppressed", "below": 400, "shown": "missing", "noise": BINOMIAL}
+    plain = frames.config(
+        path,
+        noise={"model": "rounded", "base": 5, "noise": suppressed},
+        population=5000,
+        estimator="auto",
+        group_by=["region"],
+        input={"columns": {"time": "week"}, "step": "week", "encoding": "latin-1"},
+    )
+    found = compare(runner, tmp_path, plain)
+    assert [e["diagnostics"]["published"]["suppressed"] for e in found["estimates.jsonl"]]
+
+
+@pytest.mark.feature("published")
+def test_entries_that_are_missing_and_a_number_of_another_kind(runner, tmp_path):
+    y = frames.counts(K=6, T=60)
+    rng = np.random.default_rng(3)
+    gaps = np.where(rng.random(y.shape) < 0.1, np.nan, y)
+    rows = [
+        {"realization": k, "time": t, "counts": [None if n != n else n for n in gaps[k, t].tolist()]}
+        for k, t in np.ndindex(y.shape[:2])
+        if not np.isnan(gaps[k, t]).all()
+    ]
+    rows[7]["counts"][1] = "1,204"
+    rows[8]["counts"][0] = "NA"
+    path = tmp_path / "gaps.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    compare(runner, tmp_path, frames.config(path, estimator="auto", input={"missing": "pairwise"}))
+
+
+@pytest.mark.feature("published")
+def test_shares_that_noise_was_added_to_and_cut_at_zero(runner, tmp_path):
+    y = frames.counts(K=6, T=60, noise=am.Laplace(3.0))
+    shares = np.maximum(y, 0) / 2
+    path = tmp_path / "shares.csv"
+    lines = ["realization,time,home,work,ünterwegs"]
+    lines += [
+        f"{k},{t}," + ",".join(f"{v} %" for v in shares[k, t].tolist()) for k, t in np.ndindex(y.shape[:2])
+    ]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    clipped = {"model": "clipped", "at": 0, "noise": {"model": "laplace", "scale": 3.0}}
+    compare(
+        runner, tmp_path, frames.config(path, noise=clipped, estimator="auto", input={"values": "shares"})
+    )
 
 
 @pytest.mark.feature("errors")
