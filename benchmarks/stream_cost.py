@@ -121,7 +121,18 @@ def parts(data: list[bytes], S: int) -> dict[str, float]:
     timed("key", lambda record: list(door.process(record)), records)
     encoded = timed("encode", coder.encode, records)
     read = timed("decode", coder.decode, encoded)
-    timed("pair and sum", lambda record: runner.take(record, at), read)
+    within, add = [0.0], runner._sum
+
+    def summed(handed_on: Any) -> None:
+        handed_on = list(handed_on)
+        began = time.process_time()
+        add(handed_on)
+        within[0] += time.process_time() - began
+
+    runner._sum = summed
+    timed("pair", lambda record: runner.take(record, at), read)
+    found["sum"] = within[0] / len(read) * 1e6
+    found["pair"] -= found["sum"]
     return found
 
 

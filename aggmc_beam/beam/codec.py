@@ -18,7 +18,7 @@ from aggmc_beam.sums.storage import refusing
 VERSION = 1
 #: How an array is stored, and what it is read back as.
 _FORMS = ("<i1", "<i2", "<i4", "<i8", "<f8")
-_WHOLE = len(_FORMS)
+WHOLE = len(_FORMS)
 _DTYPES = [np.dtype(form) for form in _FORMS]
 #: Whole numbers of the first forms lie below these.
 _LIMITS = (1 << 7, 1 << 15, 1 << 31)
@@ -73,7 +73,7 @@ def check_kind(version: int | str, found: int | str, wanted: int) -> None:
 
 def stored(data: bytes, form: int) -> np.ndarray:
     """The numbers in bytes of a form that `narrow` gave."""
-    return np.frombuffer(data, _DTYPES[form % _WHOLE])
+    return np.frombuffer(data, _DTYPES[form % WHOLE])
 
 
 def _read_array(data: bytes, at: int, narrow: bool) -> tuple[np.ndarray, int]:
@@ -83,14 +83,14 @@ def _read_array(data: bytes, at: int, narrow: bool) -> tuple[np.ndarray, int]:
     for _ in range(ndim):
         n, at = _read_varint(data, at)
         shape.append(n)
-    if form >= 2 * _WHOLE:
+    if form >= 2 * WHOLE:
         raise InputError(f"it holds an array of form {form}")
-    stored = _DTYPES[form % _WHOLE]
+    stored = _DTYPES[form % WHOLE]
     count = math.prod(shape)
     if count * stored.itemsize > len(data) - at:
         raise InputError("it holds an array that is longer than all its bytes")
     found = np.frombuffer(data, stored, count, at).reshape(shape)
-    integers = form < _WHOLE and stored.kind == "i"
+    integers = form < WHOLE and stored.kind == "i"
     if not (narrow and integers):
         found = found.astype(np.int64 if integers else np.float64)
     return found, at + count * stored.itemsize
@@ -102,7 +102,7 @@ def _bytes(array: np.ndarray) -> Any:
 
 
 def narrow(array: np.ndarray) -> tuple[int, np.ndarray]:
-    """The narrowest exact form of numbers; forms from `_WHOLE` on are whole numbers that were floats.
+    """The narrowest exact form of numbers; forms from `WHOLE` on are whole numbers that were floats.
 
     >>> narrow(np.array([3.0, 200.0])), narrow(np.array([0.5]))
     ((6, array([  3, 200], dtype=int16)), (4, array([0.5])))
@@ -128,7 +128,7 @@ def narrow(array: np.ndarray) -> tuple[int, np.ndarray]:
             if not floats:
                 return form, packed
             same = (packed == array).all() if few is None else packed.ravel().tolist() == few
-            return (_WHOLE + form, packed) if same else (4, array)
+            return (WHOLE + form, packed) if same else (4, array)
     return (4, array) if floats else (3, array.astype(np.int64, copy=False))
 
 

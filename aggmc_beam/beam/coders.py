@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import math
 import struct
 from typing import Any
 
@@ -20,8 +19,9 @@ from aggmc_beam.sums.storage import BROKEN, refusal
 # 1 to 11 were used before, 12 to 14 are those of `stream_coders` and `known`, 15 and 16 of `blocks` and `combine`,
 # 20 of `live_coder`.
 RECORD = 17
-#: Version, kind, form of the counts, time, population or NaN, lengths of the realization and the group, states.
-_RECORD = struct.Struct("<BBBqdIII")
+#: Version, kind, form of the counts, what there is, time, bytes of the name, states.
+_RECORD = struct.Struct("<BBBBqII")
+_GROUP, _POPULATION = 1, 2
 
 
 class SmallCoder(coders.Coder):  # type: ignore[misc]
@@ -77,25 +77,30 @@ class RecordCoder(SmallCoder):
     of = Record
 
     def encode(self, value: Record) -> bytes:
-        name = value.realization.encode()
-        group = json.dumps(value.group, ensure_ascii=False).encode() if value.group else b""
+        group, N = value.group, value.population
+        flags = _GROUP * bool(group) | _POPULATION * (N is not None)
+        text = json.dumps([value.realization, *group], ensure_ascii=False) if group else value.realization
+        name, people = text.encode(), b"" if N is None else struct.pack("<d", N)
         form, counts = codec.narrow(value.counts)
-        N = math.nan if value.population is None else value.population
-        sizes = len(name), len(group), counts.size
-        return (
-            _RECORD.pack(codec.VERSION, RECORD, form, value.time, N, *sizes) + name + group + counts.tobytes()
+        head = _RECORD.pack(
+            codec.VERSION, RECORD, form % codec.WHOLE, flags, value.time, len(name), counts.size
         )
+        return head + name + people + counts.tobytes()
 
     def decode(self, encoded: bytes) -> Record:
-        version, kind, form, time, N, name, group, S = _RECORD.unpack_from(encoded)
+        version, kind, form, flags, time, length, S = _RECORD.unpack_from(encoded)
         codec.check_kind(version, kind, RECORD)
-        at = _RECORD.size
-        realization = encoded[at : at + name].decode()
-        names = tuple(json.loads(encoded[at + name : at + name + group])) if group else ()
-        counts = codec.stored(encoded[at + name + group :], form)
+        at = _RECORD.size + length
+        name, group, N = encoded[_RECORD.size : at].decode(), [], None
+        if flags & _GROUP:
+            name, *group = json.loads(name)
+        if flags & _POPULATION:
+            (N,) = struct.unpack_from("<d", encoded, at)
+            at += 8
+        counts = codec.stored(encoded[at:], form)
         if len(counts) != S:
             raise InputError(f"it has {len(counts)} counts where {S} were written")
-        return Record(realization, time, counts, None if N != N else N, names)
+        return Record(name, time, counts, N, tuple(group))
 
 
 class EstimateCoder(SmallCoder):

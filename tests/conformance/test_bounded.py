@@ -200,6 +200,10 @@ def test_steps_that_are_used_alone_keep_windows(runner, tmp_path):
     y = frames.counts(K=25, T=20)
     items = [{"realization": k, "time": t, "counts": y[k, t].tolist()} for k, t in np.ndindex(y.shape[:2])]
     options = {"noise": am.Binomial(0.5), "population": 200}
+
+    def started(_, estimate, at=beam.DoFn.WindowParam):  # in here, since workers cannot import this module
+        return json.dumps([int(at.start), estimate.transition_matrix.tolist()])
+
     with beam.Pipeline(options=PipelineOptions([*runner.options])) as pipeline:
         given = (
             pipeline
@@ -211,7 +215,7 @@ def test_steps_that_are_used_alone_keep_windows(runner, tmp_path):
         exact = given | SumRecords.PerKey(frames.STATES, **options)
         for name, sums in (("combined", combined), ("exact", exact.sums)):
             found = sums | f"E {name}" >> Estimate(estimator="mom")
-            rows = found | f"R {name}" >> beam.MapTuple(_started)
+            rows = found | f"R {name}" >> beam.MapTuple(started)
             _ = rows | f"W {name}" >> beam.io.WriteToText(str(tmp_path / name), num_shards=1)
     for name in ("combined", "exact"):
         [path] = tmp_path.glob(f"{name}-*")
@@ -221,7 +225,3 @@ def test_steps_that_are_used_alone_keep_windows(runner, tmp_path):
             part = y[:, max(0, int(start)) : int(start) + 10]
             expected = am.estimate(part, states=frames.STATES, estimator="mom", **options)
             np.testing.assert_allclose(matrix, expected.transition_matrix, rtol=0, atol=1e-10)
-
-
-def _started(_, estimate, window=beam.DoFn.WindowParam):
-    return json.dumps([int(window.start), estimate.transition_matrix.tolist()])
