@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -108,6 +109,35 @@ def test_whichever_call_fails_the_run_says_so_and_old_files_stay(here, monkeypat
             "cannot write to 'out': Input/output error; what was there is unchanged" in capfd.readouterr().err
         )
         assert content() == before
+
+
+@pytest.mark.parametrize("at", [2, 4])
+def test_old_files_come_back_also_where_a_file_cannot_have_two_names(here, monkeypatch, at):
+    before = content()
+
+    def no_link(*_):
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "link", no_link)
+    with monkeypatch.context() as patched:
+        Faults(patched, "replace", at)
+        assert main(command(1)) == 1
+    assert content() == before
+    assert main(command(1)) == 0
+    assert records() == 25 * 16
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
+def test_a_staging_directory_leaves_no_open_file_and_hides_no_error(tmp_path):
+    opened = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with Staging(tmp_path) as aside:
+            (aside / "a").write_text("1")
+    assert len(os.listdir("/proc/self/fd")) == opened
+    with pytest.raises(KeyError), Staging(tmp_path) as aside:
+        raise {}[shutil.rmtree(aside)]
+    assert len(os.listdir("/proc/self/fd")) == opened
+    assert [p.name for p in tmp_path.iterdir()] == ["a"]
 
 
 def test_a_first_run_whose_renames_fail_leaves_nothing(here, monkeypatch):
