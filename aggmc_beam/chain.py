@@ -6,13 +6,13 @@ A pair belongs to the cell of its left end, so none is lost at a boundary.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from aggmc_beam.errors import InputError
+from aggmc_beam.errors import InputError, nearest
 
 #: Steps times harmonics of a parametric chain; a year of hours with ten of them has 87,600.
 MAX_COVARIATES = 1_000_000
@@ -108,27 +108,78 @@ class Window:
         return [(start, found) for start, found in windows if found]
 
 
+#: Days of a week, from the one of step 0 if steps count from 1970: a Thursday.
+WEEK = ("thursday", "friday", "saturday", "sunday", "monday", "tuesday", "wednesday")
+
+
 @dataclass(frozen=True)
 class Cycle:
     """A matrix for each phase t mod `period`: hour of the day, day of the week.
 
+    Rounds may be of several `kinds`, such as working days and weekends, each with matrices of its own: `kinds` are
+    those of the rounds from step 0 on, numbers from 0, and come again. Cell t mod period + kind * period.
+
     >>> Cycle(24).cells(np.array([23, 24, 25])).tolist()
     [23, 0, 1]
+    >>> Cycle(24, kinds=(0, 0, 0, 0, 0, 1, 1)).cells(np.array([24 * 4 + 8, 24 * 5 + 8])).tolist()
+    [8, 32]
     """
 
     period: int
+    kinds: tuple[int, ...] = (0,)
 
     name = "cycle"
     centred = True
 
     def __post_init__(self) -> None:
         _positive("cycle period", self.period)
+        object.__setattr__(self, "kinds", tuple(self.kinds))
+        known = all(isinstance(k, int | np.integer) and not isinstance(k, bool) for k in self.kinds)
+        if not known or sorted(set(self.kinds)) != list(range(len(set(self.kinds)))) or not self.kinds:
+            raise InputError(f"cycle kinds must be numbers from 0 on, such as (0, 0, 1); got {self.kinds}")
+
+    @classmethod
+    def day_types(
+        cls, period: int = 24, rest: Sequence[str] = ("saturday", "sunday"), first: str = WEEK[0]
+    ) -> Cycle:
+        """Working days and days of `rest`, each of `period` steps. `first` is the day of the week of step 0: a
+        Thursday where time stamps are counted from 1970, as they are unless an origin is given.
+
+        >>> Cycle.day_types(24, first="monday").kinds
+        (0, 0, 0, 0, 0, 1, 1)
+        """
+        for day in (first, *rest):
+            if day not in WEEK:
+                raise InputError(f"{day!r} is no day of the week; {nearest(day, WEEK)}")
+        at = WEEK.index(first)
+        days = WEEK[at:] + WEEK[:at]
+        found = tuple(int(day in rest) for day in days)
+        if len(set(found)) < 2:
+            raise InputError(
+                "day types need days of rest and others; with one kind of days use Cycle(period)"
+            )
+        return cls(period, found)
 
     def cells(self, time: np.ndarray) -> np.ndarray:
-        return np.asarray(time, np.int64) % self.period
+        turn, phase = np.divmod(np.asarray(time, np.int64), self.period)
+        return np.asarray(np.array(self.kinds)[turn % len(self.kinds)] * self.period + phase)
+
+    def next_cell(self, cell: int) -> int | None:
+        """The cell of the steps that follow a cell's; None if they are not all in one."""
+        if cell % self.period < self.period - 1:
+            return cell + 1
+        return 0 if len(self.kinds) == 1 else None
 
     def groups(self, cells: list[int]) -> list[tuple[int, list[int]]]:
         return [(c, [c]) for c in cells]
+
+    def note(self) -> dict[str, Any]:
+        """As estimates tell it."""
+        return {"period": self.period, **({"kinds": list(self.kinds)} if len(self.kinds) > 1 else {})}
+
+    @classmethod
+    def of_note(cls, note: Mapping[str, Any]) -> Cycle:
+        return cls(int(note["period"]), tuple(note.get("kinds", (0,))))
 
 
 @dataclass(frozen=True, eq=False)

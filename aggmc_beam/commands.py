@@ -38,7 +38,7 @@ from aggmc_beam.sums.run_file import describe, load_run, save_run
 from aggmc_beam.text import escape_controls, say
 
 #: With more groups than this a run prints a line for each.
-MANY = 3
+MOST_SHOWN = 3
 
 
 def run(options: argparse.Namespace) -> None:
@@ -78,16 +78,26 @@ def _run_beam(config: Config, given: dict[str, Any], options: argparse.Namespace
     try:
         from aggmc_beam.beam import files as beam_files
         from aggmc_beam.beam import run as beam_run
+        from aggmc_beam.beam.plan import open_plan
     except ImportError as error:
         raise UsageError(f"the Beam engine needs {error.name}: pip install apache-beam") from error
     _draw(config)
+    if not config.input.endless and config.input.bigquery is None:
+        try:
+            open_plan(config)  # what is wrong with the config ends as it does on the local engine
+        except InputError as error:
+            raise UsageError(str(error)) from error
     beam_run.run(config, given, options.beam_options)
     if config.input.endless or not beam_files.is_local(config.output.directory):
         return
     estimates, ledger = beam_run.read_back(config)
     if not options.quiet:
         _print_result(config, estimates, by_group(estimates), ledger, options.whole)
-    names = sorted(path.name for path in Path(config.output.directory).iterdir() if path.is_file())
+    names = sorted(
+        path.name
+        for path in Path(config.output.directory).iterdir()
+        if path.is_file() and path.name[0] != "."
+    )
     _done(ledger, [Path(config.output.directory) / name for name in names])
 
 
@@ -137,9 +147,9 @@ def _print_result(
         say(f"{ledger['filled_with_zero']:,} states without a row were taken as zero (input.absent).")
     if ledger["conflicting"]:
         say(f"{ledger['conflicting']:,} duplicates have other counts than the record that was kept.")
-    for realization, why in itertools.islice(ledger.get("without_flows", {}).items(), MANY):
+    for realization, why in itertools.islice(ledger.get("without_flows", {}).items(), MOST_SHOWN):
         say(f"No flows of {escape_controls(realization)}: {why}")
-    if len(results) > MANY and not whole:
+    if len(results) > MOST_SHOWN and not whole:
         say(f"\n{Groups(results)}")
         say(f"{output.ESTIMATES} has the whole matrices; --whole prints them")
     else:

@@ -17,6 +17,7 @@ from aggmc_beam.local import output
 from aggmc_beam.local.follow_up import FollowUp, Frames, Results, first_rows, write_frames
 from aggmc_beam.local.plan import Plan
 from aggmc_beam.local.staging import Staging
+from aggmc_beam.progress import Progress
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.sums import storage
 from aggmc_beam.sums.records import Group
@@ -30,19 +31,29 @@ FORMS = (".parquet", ".csv")
 
 
 def flows(options: argparse.Namespace) -> None:
-    follow_up = _follow_up(options)
-    _show(follow_up.flows(), options, "flows")
+    progress = _progress(options)
+    follow_up = _follow_up(options, progress)
+    _show(follow_up.flows(), options, "flows", progress)
     for realization, why in follow_up.skipped.items():
         say(f"No flows of {escape_controls(realization)}: {why}")
 
 
 def forecast(options: argparse.Namespace) -> None:
-    _show(_follow_up(options, forecast=options.steps).forecasts(), options, "forecasts")
+    progress = _progress(options)
+    found = _follow_up(options, progress, forecast=options.steps)
+    _show(found.forecasts(), options, "forecasts", progress)
 
 
 def alarms(options: argparse.Namespace) -> None:
-    found = _follow_up(options, alarms=options.rate)
-    _show(found.alarms(), options, "alarms")
+    progress = _progress(options)
+    found = _follow_up(options, progress, alarms=options.rate)
+    _show(found.alarms(), options, "alarms", progress)
+
+
+def _progress(options: argparse.Namespace) -> Progress:
+    progress = Progress()
+    progress.shown &= options.log is None
+    return progress
 
 
 def change(options: argparse.Namespace) -> None:
@@ -84,7 +95,7 @@ def read_results(path: Path) -> Results:
 
 
 def _follow_up(
-    options: argparse.Namespace, forecast: int | None = None, alarms: float | None = None
+    options: argparse.Namespace, progress: Progress, forecast: int | None = None, alarms: float | None = None
 ) -> FollowUp:
     """The results of a run, and the records of its config or of those that were given instead."""
     path = Path(options.result)
@@ -93,7 +104,8 @@ def _follow_up(
     config = _config_of(source.with_name(output.RUN), options.set)
     made = replace(config.output, forecast=forecast, alarms=alarms)
     states = _one(next(iter(results.values()))).states
-    return FollowUp(Plan.open(replace(config, output=made, states=states, stream=None)), results)
+    plan = Plan.open(replace(config, output=made, states=states, stream=None))
+    return FollowUp(plan, results, progress=progress)
 
 
 def _one(found: Estimate | Estimates) -> Estimate:
@@ -111,16 +123,18 @@ def _config_of(path: Path, changes: Sequence[str]) -> Config:
         raise UsageError(str(error)) from error
 
 
-def _show(frames: Frames, options: argparse.Namespace, what: str) -> None:
+def _show(frames: Frames, options: argparse.Namespace, what: str, progress: Progress) -> None:
     if options.output is not None:
         path = Path(options.output)
         if path.suffix not in FORMS:
             raise UsageError(f"-o must end with one of {', '.join(FORMS)}; got {options.output!r}")
         with Staging(path.parent) as aside:
             write_frames(frames, aside / path.name)
+        progress.clear()
         say(f"Written: {path}")
         return
     text, more = first_rows(frames, PRINTED)
+    progress.clear()
     say(text or f"There are no {what}.")
     if more:
         say(f"... and more {what}; -o FILE writes all of them")

@@ -76,13 +76,13 @@ def estimate(
         per realization [K], the name of a column, or "estimate".
     estimator: "auto" chooses for the data, and says why in `diagnostics["choice"]`; or "mom", "cls",
         "corrected-cls", "limle", "naive", "simplex", "fast", "gmm".
-    chain: "stationary", "per-step", `Window(size, every)`, `Cycle(period)` or `Parametric(...)`;
+    chain: "stationary", "per-step", `Window(size, every)`, `Cycle(period)`, `Cycle.day_types()` or `Parametric(...)`;
         a chain that changes with time gives `Estimates`, one per cell.
     lags: 1 or 2, how far apart the pairs may be that estimators use.
     level: of the intervals. replicates: number of jackknife groups, by default as many
         as the records fill, 10 to 50.
-    constraints: what is known of the matrix beforehand, see `Constraints`. structure: how many states lie to each other,
-        to which the estimate is drawn as far as the counts tell too little, see `Structure`.
+    constraints: what is known of the matrix beforehand, see `Constraints`. structure: how many states lie to
+        each other, to which the estimate is drawn where the counts tell too little, see `Structure`.
     open_population: individuals enter and leave, so that totals vary. outside: the name of one more
         state that holds them, counted as the population less all counts.
     missing: "reject", or "pairwise" if single entries are missing at random (NaN): then a record is used for the

@@ -26,7 +26,7 @@ class Progress:
     m of n.
     """
 
-    COUNTED = ("estimating", "writing")
+    COUNTED = ("estimating", "writing", "flows", "forecasts", "alarms")
 
     def __init__(self, stream: TextIO | None = None, unit: str = "rows") -> None:
         self.unit = unit

@@ -106,7 +106,7 @@ class Estimate(Tabular):
     @property
     def own(self) -> Estimate:
         """Without what is borrowed from other groups or windows: that which tests of differences compare."""
-        note = self.diagnostics.get("borrowed", {}).get("own")
+        note = self.diagnostics.get("borrowed", {}).get("apart")
         if note is None:
             return self
         P, error = (

@@ -3,6 +3,7 @@
     python benchmarks/real.py                 simulated counts: the model as it is, and its violations
     python benchmarks/real.py --data DIR      and published data whose moves are known, as found in DIR
     python benchmarks/real.py --quick         two seeds, few districts: in a minute
+    python benchmarks/real.py --write docs/real.md     and put the table there
     python benchmarks/real.py --published     instead, counts as publishers show them: published.py
 
 DIR holds CSV files of individual,time,state (panels, counted in random groups) and what
@@ -12,7 +13,8 @@ DIR holds CSV files of individual,time,state (panels, counted in random groups) 
 
 `best` the least error of a single estimator, picked with hindsight; identity is "nobody moves". Coverage
 is of intervals at 95%, `own` how often they hold the estimate itself, `width` their mean half width over
-1.96 times the root mean square error of the estimate. A warned run is one whose first line warns.
+1.96 times the root mean square error of the estimate, `made of` the parts of their squares in percent: sampling,
+differences, disagreement. A warned run is one whose first line warns.
 """
 
 from __future__ import annotations
@@ -28,14 +30,18 @@ from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import borrowed
+import cities
 import numpy as np
 import published as suppressed_and_rounded
 import uses
+from page import put
 from panels import panel_case, read_paths, singles, synthetic_paths
 from realsets import bike_cases, elections, labour
 from violations import BROKEN, NOISES, RIGHT, VIOLATED, Case
 
 import aggmc_beam as am
+from aggmc_beam.result import PARTS
 
 #: Districts of an election that one is taken of.
 EVERY, EVERY_QUICK = 6, 24
@@ -54,6 +60,7 @@ class Row:
     own: list[float] = field(default_factory=list)
     half: list[float] = field(default_factory=list)
     miss: list[float] = field(default_factory=list)
+    squares: list[list[float]] = field(default_factory=list)
     grounds: Counter[str] = field(default_factory=Counter)
     warned: int = 0
     undetermined: int = 0
@@ -74,6 +81,7 @@ class Row:
             values.append(float(((point >= lower - 1e-9) & (point <= upper + 1e-9))[known].mean()))
         self.half.append(float((upper - lower)[known].mean() / 2))
         self.miss.append(float(((P - case.truth)[known] ** 2).mean()))
+        self.squares.append([float((getattr(found, part)[known] ** 2).mean()) for part in PARTS])
         self.cases += 1
         self.grounds[found.diagnostics["ground"]["name"]] += 1
         self.warned += bool(found.warnings)
@@ -97,6 +105,7 @@ class Row:
         warned = f"{self.warned} of {self.cases}" if self.cases > 1 else ("yes" if self.warned else "no")
         if self.undetermined:
             warned += f" (not determined: {self.undetermined})"
+        squares = np.mean(self.squares, 0)
         grounds = ", ".join(f"{n} {c}" if len(self.grounds) > 1 else n for n, c in self.grounds.most_common())
         return [
             *errors,
@@ -105,13 +114,14 @@ class Row:
             f"{np.mean(self.coverage):.2f}",
             f"{np.mean(self.own):.2f}",
             f"{self.width:.2f}",
+            "/".join(f"{100 * share:.0f}" for share in squares / max(squares.sum(), 1e-300)),
             grounds,
             warned,
         ]
 
 
 HEAD = ["set", "noise", "auto", "identity", "naive", "best single", "auto / best", "coverage", "own", "width"]
-HEAD += ["ground", "warned"]
+HEAD += ["made of", "ground", "warned"]
 
 
 def simulated(seeds: int) -> Iterator[Named]:
@@ -175,11 +185,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder of published data")
     parser.add_argument("--synthetic", action="store_true", help="panels that are made up, too")
-    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument(
         "--published", action="store_true", help="suppressed, rounded, missing, clipped counts"
     )
+    parser.add_argument("--write", type=Path, help="a page to put the table into")
     parser.add_argument("--only", default="", help="only sets whose name holds this")
     options = parser.parse_args()
     seeds = 2 if options.quick else options.seeds
@@ -195,9 +206,13 @@ def main() -> None:
         if options.data is not None:
             yield from published(options.data, options.quick)
 
-    table(all_cases(), lambda name: options.only in name)
+    lines = table(all_cases(), lambda name: options.only in name)
+    if options.write and not options.only:
+        put(options.write, "table", lines)
     if not options.only:
+        borrowed.show(options.data, options.quick)
         uses.show(options.data, options.quick)
+        cities.show(options.data, options.quick)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import polars as pl
 from violations import Case
 
 import aggmc_beam as am
+from aggmc_beam.chain import WEEK
 
 HOUR, DAY = 3600, 86400
 #: Local time is eight hours behind.
@@ -24,13 +25,28 @@ SHIFT = 8 * HOUR
 SMALL = 0.03
 
 
+def first_day(folder: Path) -> str:
+    """The day of the week of the first hour in `bikes`."""
+    start = int(pl.scan_csv(folder / "trips.csv").select(pl.col("start").min()).collect().item())
+    days = (start + (SHIFT - start) % DAY - SHIFT) // DAY
+    return WEEK[days % 7]
+
+
 def bikes(folder: Path, by: str) -> tuple[np.ndarray, np.ndarray]:
     """Places [bikes, hours] of every bike at full hours of whole days, and their number of states.
 
-    `by`: "area" or "town". A bike is where its last trip ended, before its first trip where that began.
+    `by`: "area", "town", or a town whose stations are states, and the rest one more. A bike is where its last
+    trip ended, before its first trip where that began.
     """
     trips = pl.read_csv(folder / "trips.csv").sort("bike", "end")
     stations = pl.read_csv(folder / "stations.csv")
+    if by not in stations.columns:
+        own = (
+            pl.when(pl.col("town") == by)
+            .then(pl.col("station").cast(pl.String))
+            .otherwise(pl.lit("elsewhere"))
+        )
+        stations, by = stations.with_columns(own.alias("state")), "state"
     names = stations[by].unique().sort().to_list()
     place = dict(
         zip(stations["station"].to_list(), (names.index(v) for v in stations[by].to_list()), strict=True)

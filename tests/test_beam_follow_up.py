@@ -46,8 +46,8 @@ def told(records, runner, options, name, **wanted):
     with beam.Pipeline(runner, options=streaming) as pipeline:
         read = pipeline | records
         found = read | EstimateTransitions(STATES, **options)
-        options.pop("estimator")
-        follow = (read, found.estimates) | FollowUp(STATES, **wanted, **options)
+        of_records = {k: v for k, v in options.items() if k not in ("estimator", "stream")}
+        follow = (read, found.estimates) | FollowUp(STATES, **wanted, **of_records)
         _ = found.estimates | "Kept" >> beam.Map(collected.keep, f"{name}/estimates")
         for kind in KINDS:
             _ = getattr(follow, kind) | kind >> beam.Map(collected.keep, f"{name}/{kind}")

@@ -255,9 +255,9 @@ def test_a_missing_client_is_told_with_the_way_to_install_it(sink, monkeypatch, 
         bounded(tmp_path, **{sink: {"pubsub": TOPIC, "bigquery": TABLE}[sink]})
 
 
-def written(elements, *arguments, **options):
-    """Elements through the writer of files, as one bundle."""
-    writer = sinks.Append(*arguments, **options)
+def written(elements, *arguments, by=sinks.Append):
+    """Elements through a writer of files, as one bundle."""
+    writer = by(*arguments)
     writer.start_bundle()
     for element in elements:
         writer.process(element)
@@ -273,7 +273,7 @@ def test_a_bundle_that_fails_while_it_is_written_leaves_the_file_as_it_was(tmp_p
         with pytest.raises(OSError, match="only 100 of"):
             written([made(2)], str(tmp_path), "estimates")
         with pytest.raises(OSError, match="too large"):
-            written([made(2)] * 50, str(tmp_path), "estimates", parquet=True)
+            written([made(2)] * 50, str(tmp_path), by=sinks.AppendParquet)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert [path.name for path in tmp_path.iterdir()] == ["estimates.jsonl"]
@@ -284,7 +284,7 @@ def test_a_bundle_that_fails_while_it_is_written_leaves_the_file_as_it_was(tmp_p
 
 def test_a_repeated_bundle_makes_no_second_file_of_estimates(storage, tmp_path):
     for refresh in (1, 1, 2):
-        written([made(refresh)], str(tmp_path), "estimates", parquet=True)
+        written([made(refresh)], str(tmp_path), by=sinks.AppendParquet)
         written([made(refresh)], "gs://bucket/out", "estimates")
         written([{"record": "x", "reason": "y"}], "gs://bucket/out", "rejected")
     assert sorted(pl.read_parquet(path)["refresh"][0] for path in tmp_path.iterdir()) == [1, 2]

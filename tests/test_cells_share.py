@@ -1,9 +1,12 @@
 """Cells of a cycle borrow from each other as far as the data ask for it."""
 
+import json
+
 import numpy as np
 import pytest
 
 import aggmc_beam as am
+from aggmc_beam.cli import main
 from aggmc_beam.estimation import array_sums
 from aggmc_beam.estimators.neighbours import Prior, Row, eliminate, posterior
 from aggmc_beam.estimators.rates import Changes, rates
@@ -144,3 +147,67 @@ def test_tests_of_differences_are_those_of_windows_that_do_not_share():
     assert shared[0].diagnostics["borrowed"]["share"] > 0.3
     assert am.change(shared).p_value == am.change(own).p_value
     assert am.compare(shared[0], shared[1]).p_value == am.compare(own[0], own[1]).p_value
+
+
+DAYS = am.Cycle.day_types(4, first="monday")
+
+
+def day_counts(weeks=30, N=3000):
+    """Two states in days of four steps from a Monday on; more move on days of rest."""
+    work, rest = np.array([[0.9, 0.1], [0.3, 0.7]]), np.array([[0.5, 0.5], [0.6, 0.4]])
+    P = np.repeat([work] * 5 + [rest] * 2, 4, axis=0)
+    return walk(P, 3, 28 * weeks, N, 5), work, rest
+
+
+def test_working_days_and_days_of_rest_have_matrices_of_their_own():
+    y, work, rest = day_counts()
+    found = am.estimate(y, population=3000, chain=DAYS)
+    assert found.cells == list(range(8))
+    wrong = found.transition_matrix - np.array([work] * 4 + [rest] * 4)
+    assert np.abs(wrong).mean() < 0.04
+    assert (np.abs(wrong) < 4 * found.standard_error).all()
+    saturday = found.forecast(y[0, 0], steps=1, time=5 * 4).mean[0]
+    np.testing.assert_allclose(saturday, y[0, 0] @ found.cell(4).transition_matrix, rtol=1e-6)
+    tuesday = found.forecast(y[0, 0], steps=1, time=28 + 4).mean[0]
+    np.testing.assert_allclose(tuesday, y[0, 0] @ found.cell(0).transition_matrix, rtol=1e-6)
+
+
+def test_day_types_of_time_stamps_and_of_a_config_are_the_same(tmp_path):
+    y, *_ = day_counts(weeks=6)
+    plain = am.estimate(y[:1], population=3000, chain=DAYS)
+    monday = 1_767_571_200  # 2026-01-05
+    lines = [
+        {"realization": 0, "time": str(np.datetime64(monday + 6 * 3600 * t, "s")), "counts": c}
+        for t, c in enumerate(y[0].tolist())
+    ]
+    (tmp_path / "feed.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    (tmp_path / "run.yaml").write_text(
+        "states: ['0', '1']\npopulation: 3000\nchain: {day_types: {period: 4}}\n"
+        f"input: {{files: '{tmp_path}/feed.jsonl', step: 6h}}\n"
+        f"output: {{directory: '{tmp_path}/out', moments: true}}\n"
+    )
+    for engine in ("local", "beam"):
+        main(["run", str(tmp_path / "run.yaml"), "--engine", engine, "--quiet"])
+        found = am.read_estimates(tmp_path / "out")
+        np.testing.assert_allclose(found.transition_matrix, plain.transition_matrix, atol=1e-9)
+    again = am.estimate(tmp_path / "out" / "moments.aggmc", population=3000, chain=am.Cycle.day_types(4))
+    np.testing.assert_allclose(again.transition_matrix, plain.transition_matrix, atol=1e-9)
+
+
+def test_days_that_are_no_days_are_refused_by_name():
+    with pytest.raises(am.InputError, match="did you mean 'saturday'"):
+        am.Cycle.day_types(24, rest=["saterday"])
+    with pytest.raises(am.InputError, match="days of rest and others"):
+        am.Cycle.day_types(24, rest=[])
+    with pytest.raises(am.InputError, match="numbers from 0 on"):
+        am.Cycle(24, kinds=(0, 2))
+
+
+@pytest.mark.parametrize("realizations", [10, 12])
+def test_steps_of_few_realizations_share_all_their_pairs(realizations):
+    """Each replicate of a step holds but one pair then."""
+    P = np.array([[0.8, 0.15, 0.05], [0.2, 0.7, 0.1], [0.0, 0.3, 0.7]])
+    y, _ = am.simulate(P, population=500, steps=30, realizations=realizations, seed=1)
+    found = am.estimate(y, chain="per-step")
+    assert len(found) == 29
+    assert np.sqrt(np.mean((found.transition_matrix - P) ** 2)) < 0.06

@@ -408,3 +408,18 @@ def test_bash_completes(tmp_path, capsys):
         code = f"source c; COMP_WORDS=({words}); COMP_CWORD={len(line) - 1}; _aggmc; echo ${{COMPREPLY[@]}}"
         found = subprocess.run([bash, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)
         assert found.stdout.split() == [expected]
+
+
+@pytest.mark.parametrize("engine", ["local", "beam"])
+@pytest.mark.parametrize("change", ["input.files=gone.csv", "states=[in, nowhere]"])
+def test_the_same_mistake_has_the_same_exit_code_on_both_engines(engine, change, here, capsys):
+    Path("c.yaml").write_text("states: [in, out]\ninput: {files: data.csv}\npopulation: 10\n")
+    Path("data.csv").write_text("realization,time,in,out\n0,0,4,6\n0,1,5,5\n")
+    assert main(["run", "c.yaml", "--engine", engine, "--set", change]) == 2
+    assert "gone.csv" in capsys.readouterr().err or "nowhere" in change
+
+
+@pytest.mark.parametrize("command", ["flows", "forecast", "alarms", "change", "report"])
+def test_a_result_that_is_not_there_ends_every_command_alike(command, here, capsys):
+    assert main([command, "nothere"]) == 2
+    assert "cannot read 'nothere'" in capsys.readouterr().err

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 import aggmc_beam as am
+from aggmc_beam.cli import main
 from aggmc_beam.sums import storage
 from aggmc_beam.sums.run_file import sums_from_bytes, sums_to_arrays
 
@@ -66,6 +67,11 @@ def test_the_columns_of_the_page_are_those_of_the_code():
     page = (DOCS / "tables.md").read_text()
     names = [*PLACES, *TIDY, *columns_of([next(estimates())], "summary")]
     assert not [name for name in names if f"`{name}`" not in page]
+    y, _ = am.simulate([[0.9, 0.1], [0.3, 0.7]], steps=40, realizations=20, population=300, seed=1)
+    e = am.estimate(y, ["in", "out"])
+    for found in (am.flows(y, e), e.forecast(y[0], 2), am.alarms(y, e), am.evaluate(y[0], e, [1], start=21)):
+        assert not [name for name in found.to_frame().columns if f"`{name}`" not in page]
+    assert not [n for n in e.follows().to_frame().columns if f"`{n.partition('_')[0]}`" not in page]
 
 
 @pytest.mark.parametrize("path", BOOKS, ids=[p.stem for p in BOOKS])
@@ -110,3 +116,10 @@ def test_the_citation_is_that_of_the_release():
     assert citation["version"] == am.__version__
     assert citation["license"] == "Apache-2.0"
     assert citation["references"][0]["year"] == 2016
+
+
+def test_the_first_run_prints_what_the_readme_says(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", str(ROOT / "configs" / "quickstart.yaml")]) == 0
+    said = re.search(r"`make run` prints\n\n```\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert capsys.readouterr().out.startswith(said[1])

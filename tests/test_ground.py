@@ -224,6 +224,57 @@ def test_an_estimate_that_predicts_worse_than_identity_says_so():
     assert 'on data left out, "nobody moves" predicts' in est.warnings[0]
 
 
+@pytest.mark.parametrize("steps", [60, 90])
+def test_a_short_series_with_shocks_tells_nothing(steps):
+    """A few years of shares of a country show but a handful of states of affairs, whatever they predict."""
+    for seed in range(6):
+        y, P = labour_like(seed)
+        est = am.estimate(y[:, 40 : 40 + steps], population=60_000)
+        lower, upper = est.interval()
+        assert ((lower <= P) & (P <= upper)).all()
+        assert {row["flag"] for row in est.diagnostics["rows"]} == {"not-determined"}
+
+
+def test_a_series_of_households_is_long_enough_for_what_it_tells():
+    rng = np.random.default_rng(2)
+    P = violations.sticky(4, rng)
+    y = 4 * violations.walk(rng, P, violations.settled(rng, P, 250, 1), 400)
+    est = am.estimate(y, population=1000)
+    assert est.diagnostics["ground"]["name"] == "dispersed"
+    assert not est.diagnostics["rows"]
+
+
+@pytest.mark.parametrize("K", [1, 30])
+def test_noisy_counts_that_hardly_move_are_no_few_movers(K):
+    """600 bicycles of which nearly none leaves its town in a month, half of them seen."""
+    rng = np.random.default_rng(3)
+    P = 0.9995 * np.eye(5) + 0.0005 / 5
+    n = violations.walk(rng, P, [[60, 40, 50, 310, 140]], 720)
+    y = HALF.sample(n, rng).reshape(K, -1, 5)
+    est = am.estimate(y, noise=HALF, population=600)
+    assert est.diagnostics["ground"]["name"] == "conditional"
+    shares = n.mean((0, 1)) / 600
+    assert np.sqrt(shares @ ((est.transition_matrix - P) ** 2).sum(1)) < 0.1
+
+
+def test_a_matrix_that_changes_with_time_is_told_by_the_movement_about_the_means():
+    """Intervals are not widened by means that one matrix cannot move, and a warning says what is wrong."""
+    rng = np.random.default_rng(5)
+    young, old = np.array([[0.9, 0.1, 0], [0.05, 0.9, 0.05], [0, 0.02, 0.98]]), np.eye(3)
+    w = np.linspace(0, 1, 59)[:, None, None]
+    moving = (1 - w) * young + w * (0.9 * old + 0.1 * np.roll(old, -1, 1))
+    n = violations.walk(rng, moving, np.tile([200, 0, 0], (60, 1)), 60)
+    visits = n[:, :-1].sum(0)
+    truth = (visits[:, :, None] * moving).sum(0) / visits.sum(0)[:, None]
+    est = am.estimate(n, population=200)
+    assert est.diagnostics["interval"]["tests"]["means"] > 1
+    assert any("may change with time" in warning for warning in est.warnings)
+    lower, upper = est.interval()
+    assert ((lower <= truth + 1e-9) & (truth <= upper + 1e-9)).mean() > 0.85
+    assert np.nanmax(est.disagreement) == 0
+    assert am.diagnose(n, population=200).recommended["chain"] == "per-step"
+
+
 def test_a_diagnosis_says_what_is_told_and_what_suits():
     found = am.diagnose(*(violations.households(HALF, 2).y, HALF, 1000), states=list("abcd"))
     assert found.ground["name"] == "dispersed"

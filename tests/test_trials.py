@@ -16,7 +16,7 @@ def is_picture(path):
 
 
 def test_a_census_analyst_compares_two_regions_of_a_spreadsheet(tmp_path, monkeypatch, capsys):
-    """Knows the command line and Excel."""
+    """Knows the command line and Excel: quarters, thousands with commas."""
     monkeypatch.chdir(tmp_path)
     states = ["employed", "unemployed", "inactive"]
     moves = {
@@ -27,10 +27,10 @@ def test_a_census_analyst_compares_two_regions_of_a_spreadsheet(tmp_path, monkey
     for seed, (region, matrix) in enumerate(moves.items()):
         y, _ = am.simulate(
             matrix,
-            population=3000,
+            population=30_000,
             steps=20,
             realizations=25,
-            noise=am.Laplace(3),
+            noise=am.Laplace(20),
             start=[0.4, 0.3, 0.3],
             seed=seed,
         )
@@ -38,19 +38,15 @@ def test_a_census_analyst_compares_two_regions_of_a_spreadsheet(tmp_path, monkey
             {
                 "region": region,
                 "district": f"{region} {k}",
-                "quarter": t,
-                **dict(zip(states, y[k, t], strict=True)),
+                "quarter": f"{2019 + t // 4}-Q{t % 4 + 1}",
+                **{s: f"{n:,.0f}" for s, n in zip(states, y[k, t], strict=True)},
             }
             for k in range(25)
             for t in range(20)
         ]
     pd.DataFrame(rows).to_csv("census.csv", index=False)
     assert main(["init", "census.csv"]) == 0
-    changes = [
-        "group_by=[region]", "noise={model: laplace, scale: 3}", "population=3000",
-        "input.columns.realization=district", "input.columns.time=quarter", "output.tables=[csv]",
-        "states=[employed, unemployed, inactive]",
-    ]  # fmt: skip
+    changes = ["group_by=[region]", "noise={model: laplace, scale: 20}", "population=30000"]
     assert main(["run", "census.yaml", *(x for c in changes for x in ("--set", c))]) == 0
     table = pd.read_csv("out/census/transitions.csv")
     assert table.columns.tolist() == ["group", "from", "to", "probability", "error", "lower", "upper"]
@@ -60,6 +56,10 @@ def test_a_census_analyst_compares_two_regions_of_a_spreadsheet(tmp_path, monkey
     assert main(["compare", "out/census", "--groups", "north", "south", "-o", "difference.png"]) == 0
     assert "that both have one matrix" in capsys.readouterr().out
     assert is_picture(tmp_path / "difference.png")
+    assert main(["forecast", "out/census", "--steps", "4", "-o", "next.csv"]) == 0
+    coming = pd.read_csv("next.csv")
+    assert coming.time.tolist()[:6] == ["2024-Q1"] * 3 + ["2024-Q2"] * 3
+    assert set(coming.region) == {"north", "south"}
 
 
 def test_a_mobility_analyst_with_time_stamps_and_hours(tmp_path):
@@ -87,6 +87,10 @@ def test_a_mobility_analyst_with_time_stamps_and_hours(tmp_path):
     assert set(table.columns) >= {"cell", "from", "to", "probability", "lower", "upper"}
     hours = found["home", "work"]
     assert hours[found.cells.index(9)] > hours[found.cells.index(2)]
+    moved = am.flows(feed, found, realization="day", time="at", step="1h").to_pandas()
+    morning = moved[moved.time.str.contains("T09:") & (moved["from"] == "home") & (moved["to"] == "work")]
+    assert len(morning) == 40
+    assert (morning.lower <= morning["mean"]).all()
     found.plot([("home", "work")]).savefig(tmp_path / "hours.png")
     found.pooled.plot("map", coordinates={"home": (0, 0), "work": (1, 1), "other": (2, 0)}).savefig(
         tmp_path / "map.png"
@@ -118,6 +122,7 @@ def test_an_ecologist_with_a_long_table_and_gaps(tmp_path):
     table = est.to_frame("matrix")
     assert table.columns == ["from", *lakes]
     assert np.abs(np.asarray(est) - moves).max() < 0.1
+    assert est.follows().to_pandas().state.tolist() == lakes
     est.to_csv(tmp_path / "lakes.csv")
     est.plot("network").savefig(tmp_path / "lakes.png")
     assert (tmp_path / "lakes.csv").read_text().startswith("from,to,probability")
@@ -137,3 +142,7 @@ def test_a_notebook_user_looks_and_compares():
     assert "<table" in found._repr_html_()
     assert found.plot()._repr_png_().startswith(b"\x89PNG")
     assert abs(a["in", "out"] - 0.1) < 0.02
+    coming = a.forecast(y[0], 6)
+    assert "<table" in coming._repr_html_()
+    assert coming.plot(y[0])._repr_png_().startswith(b"\x89PNG")
+    assert "<table" in am.flows(y, a)._repr_html_()

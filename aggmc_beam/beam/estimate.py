@@ -14,6 +14,7 @@ from aggmc_beam.beam.coders import StateCoder
 from aggmc_beam.beam.metrics import counter, distribution
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimators.registry import CELLS, GROUPS
+from aggmc_beam.estimators.structure import Structure
 from aggmc_beam.fit.fit import Settings
 from aggmc_beam.fit.groups import estimate_groups, labelled
 from aggmc_beam.noise import Noise
@@ -45,6 +46,7 @@ class Estimate(beam.PTransform):  # type: ignore[misc]
         level: float = 0.95,
         lags: int = 2,
         pooling: str = CELLS,
+        structure: Structure | None = None,
     ) -> None:
         super().__init__()
         if pooling == GROUPS:
@@ -54,14 +56,21 @@ class Estimate(beam.PTransform):  # type: ignore[misc]
             )
         if chain is not None:
             chain = Settings(chain=chain).chain
-        self.fn = EstimateStates(noise, population, estimator, chain, level, lags, pooling)
+        rest = {
+            "estimator": estimator,
+            "level": level,
+            "lags": lags,
+            "pooling": pooling,
+            "structure": structure,
+        }
+        self.fn = EstimateStates(None, noise, population, chain, **rest)
         self.handling: dict[str, Any] | None = None
 
     @classmethod
     def with_settings(cls, settings: Settings) -> Estimate:
         """With settings made before."""
         made = cls()
-        made.fn = EstimateStates(settings=settings)
+        made.fn = EstimateStates(settings)
         return made
 
     def with_exception_handling(self, **options: Any) -> Estimate:
@@ -82,18 +91,13 @@ class EstimateStates(beam.DoFn):  # type: ignore[misc]
 
     def __init__(
         self,
+        settings: Settings | None = None,
         noise: Noise | None = None,
         population: float | str | None = None,
-        estimator: str = "auto",
         chain: Any = None,
-        level: float = 0.95,
-        lags: int = 2,
-        pooling: str = CELLS,
-        settings: Settings | None = None,
+        **rest: Any,
     ) -> None:
-        self.given = noise, population, chain
-        self.settings = settings
-        self.rest: dict[str, Any] = {"estimator": estimator, "level": level, "lags": lags, "pooling": pooling}
+        self.settings, self.given, self.rest = settings, (noise, population, chain), rest
         self.skip = True
         Settings(**self.rest)
         self.seconds = distribution("milliseconds_per_estimate")

@@ -29,8 +29,8 @@ from aggmc_beam.beam.parsing import ParseRecords
 from aggmc_beam.beam.pieces import SumFiles
 from aggmc_beam.beam.plan import open_plan, plan_of
 from aggmc_beam.beam.sharing import with_pooling
-from aggmc_beam.beam.sinks import WriteEstimates, WriteRejected, each, need_client, parquet_frame
-from aggmc_beam.beam.transforms import EstimateBuckets, SumElements, check_counts, total_counts
+from aggmc_beam.beam.sinks import WriteEstimates, WriteRejected, need_client, parquet_frame
+from aggmc_beam.beam.transforms import EstimateBuckets, SumElements, check_counts, estimates_of, total_counts
 from aggmc_beam.beam.unbounded import Refresh
 from aggmc_beam.beam.watch import WatchFiles
 from aggmc_beam.config import Config, Input
@@ -194,7 +194,7 @@ def _build_output(
         SKIPPED, main="estimates"
     )
     estimates = with_pooling(plan.settings, found.states, estimated.estimates)
-    listed = estimates | "Each" >> beam.FlatMap(each).with_output_types(Estimate)
+    listed = estimates | "Each" >> beam.FlatMapTuple(estimates_of).with_output_types(Estimate)
     _ = listed | "Sinks" >> WriteEstimates(config.output, streaming=False, files=False)
     _ = (
         pipeline

@@ -8,7 +8,6 @@ import io
 import json
 import os
 import uuid
-from collections.abc import Iterator
 from datetime import datetime, timezone
 from typing import Any, get_args, get_type_hints
 
@@ -73,15 +72,15 @@ def parquet_frame(estimates: list[Estimate]) -> pl.DataFrame:
 
 
 class Append(beam.DoFn):  # type: ignore[misc]
-    """Elements to files of a directory, a bundle at a time: lines are appended to one file on this
-    machine; elsewhere, and for Parquet, each bundle makes a file of its own.
+    """Elements to lines of files in a directory, a bundle at a time: on this machine they are added to one file,
+    elsewhere each bundle makes a file of its own.
 
     A bundle that fails has written nothing. One that is repeated after it was written repeats its lines
     in a local file; files of estimates are named by their content, so they are only written over.
     """
 
-    def __init__(self, directory: str, name: str, parquet: bool = False) -> None:
-        self.directory, self.name, self.parquet = directory, name, parquet
+    def __init__(self, directory: str, name: str = ESTIMATES) -> None:
+        self.directory, self.name = directory, name
 
     def start_bundle(self) -> None:
         self.waiting: list[Any] = []
@@ -94,42 +93,41 @@ class Append(beam.DoFn):  # type: ignore[misc]
             return
         if is_local(self.directory):
             os.makedirs(self.directory, exist_ok=True)
-        data = "".join(f"{line(e)}\n" for e in self.waiting).encode(errors="backslashreplace")
-        if is_local(self.directory) and not self.parquet:
-            append(os.path.join(self.directory, f"{self.name}.jsonl"), data)
-            return
-        # Two bundles may reject the same garbage, but no two make the same estimate.
-        name = hashlib.sha256(data).hexdigest()[:32] if self.name == ESTIMATES else uuid.uuid4().hex
-        suffix = "parquet" if self.parquet else "jsonl"
-        if self.parquet:
-            stream = io.BytesIO()
-            parquet_frame(self.waiting).write_parquet(stream)
-            data = stream.getvalue()
-        store(FileSystems.join(self.directory, f"{self.name}-{name}.{suffix}"), data)
+        self.write("".join(f"{line(e)}\n" for e in self.waiting).encode(errors="backslashreplace"))
+
+    def write(self, lines: bytes) -> None:
+        """What waits, of which these are the lines."""
+        if is_local(self.directory):
+            append(os.path.join(self.directory, f"{self.name}.jsonl"), lines)
+        else:
+            # Two bundles may reject the same garbage, but no two make the same estimate.
+            self.store(lines if self.name == ESTIMATES else uuid.uuid4().bytes, self.name, "jsonl", lines)
+
+    def store(self, content: bytes, name: str, suffix: str, data: bytes) -> None:
+        """A file of its own, named by what it holds."""
+        unique = hashlib.sha256(content).hexdigest()[:32]
+        store(FileSystems.join(self.directory, f"{name}-{unique}.{suffix}"), data)
 
 
-class AppendTables(beam.DoFn):  # type: ignore[misc]
-    """Estimates to tables of a directory: each bundle makes files of its own, named by their content."""
+class AppendParquet(Append):
+    """Estimates to Parquet: each bundle makes a file of its own."""
+
+    def write(self, lines: bytes) -> None:
+        stream = io.BytesIO()
+        parquet_frame(self.waiting).write_parquet(stream)
+        self.store(lines, self.name, "parquet", stream.getvalue())
+
+
+class AppendTables(Append):
+    """Estimates to tables: each bundle makes files of its own."""
 
     def __init__(self, directory: str, formats: tuple[str, ...]) -> None:
-        self.directory, self.formats = directory, formats
+        super().__init__(directory)
+        self.formats = formats
 
-    def start_bundle(self) -> None:
-        self.waiting: list[Estimate] = []
-
-    def process(self, element: Estimate) -> None:
-        self.waiting.append(element)
-
-    def finish_bundle(self) -> None:
-        if not self.waiting:
-            return
-        if is_local(self.directory):
-            os.makedirs(self.directory, exist_ok=True)
-        name = hashlib.sha256("".join(map(line, self.waiting)).encode(errors="backslashreplace")).hexdigest()[
-            :32
-        ]
+    def write(self, lines: bytes) -> None:
         for table, format, data in table_files(self.waiting, self.formats, always=("refresh",)):
-            store(FileSystems.join(self.directory, f"{table}-{name}.{format}"), data)
+            self.store(lines, table, format, data)
 
 
 def append(path: str, data: bytes) -> None:
@@ -171,9 +169,9 @@ class WriteEstimates(beam.PTransform):  # type: ignore[misc]
     def expand(self, estimates: Any) -> Any:
         output = self.output
         if self.files:
-            _ = estimates | "JSON lines" >> beam.ParDo(Append(output.directory, ESTIMATES))
+            _ = estimates | "JSON lines" >> beam.ParDo(Append(output.directory))
         if self.files and output.parquet:
-            _ = estimates | "Parquet" >> beam.ParDo(Append(output.directory, ESTIMATES, parquet=True))
+            _ = estimates | "Parquet" >> beam.ParDo(AppendParquet(output.directory))
         if self.files and output.tables:
             _ = estimates | "Tables" >> beam.ParDo(AppendTables(output.directory, output.tables))
         if output.pubsub is not None:
@@ -263,7 +261,3 @@ class WriteRejected(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, rejected: Any) -> Any:
         return rejected | "Append" >> beam.ParDo(Append(self.directory, REJECTED))
-
-
-def each(found: tuple[str, list[Estimate]]) -> Iterator[Estimate]:
-    yield from found[1]

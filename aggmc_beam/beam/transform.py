@@ -24,6 +24,7 @@ from aggmc_beam.config import Config
 from aggmc_beam.config.model import Stream
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimators.registry import CELLS, GROUPS
+from aggmc_beam.estimators.structure import Structure
 from aggmc_beam.noise import Noise
 from aggmc_beam.records import Record
 
@@ -49,7 +50,7 @@ class EstimateTransitions(WithErrorHandler):
     long a silent realization is known.
 
     states: names, in the order of the counts. noise, population, estimator, chain, level, lags, missing, values,
-    pooling: as for `am.estimate`; groups can be pooled of bounded data only. realization, time, counts,
+    structure, pooling: as for `am.estimate`; groups can be pooled of bounded data only. realization, time, counts,
     population_column, group_by: names of fields; `counts` is one field with a list, or one field per state. step,
     origin: length of a time step, a number or a duration such as "1h" for time stamps, and where steps begin.
 
@@ -93,6 +94,7 @@ class EstimateTransitions(WithErrorHandler):
         missing: str = "reject",
         values: str = "counts",
         pooling: str = CELLS,
+        structure: Structure | None = None,
     ) -> None:
         super().__init__()
         if windowing not in (GLOBAL, INPUT):
@@ -111,6 +113,8 @@ class EstimateTransitions(WithErrorHandler):
             plan.config, estimator=estimator, lags=lags, pooling=pooling, uncertainty=more, stream=stream
         )
         self.plan = replace(plan, config=config)
+        if structure is not None:
+            self.plan = replace(self.plan, chosen=replace(self.plan.settings, structure=structure))
         self.shards, self.windowing = shards, windowing
 
     @classmethod

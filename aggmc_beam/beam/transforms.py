@@ -360,7 +360,7 @@ class EstimateBuckets(beam.DoFn):  # type: ignore[misc]
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.step = EstimateStates(settings=plan.settings)
+        self.step = EstimateStates(plan.settings)
 
     def process(
         self,
@@ -416,8 +416,8 @@ class EstimateSums(beam.PTransform):  # type: ignore[misc]
         _ = total | "Check" >> beam.ParDo(_Check(self.plan), beam.pvalue.AsIter(reason))
         step = beam.ParDo(EstimateBuckets(self.plan), beam.pvalue.AsSingleton(total), "")
         estimated = found.states | "Estimate" >> step.with_outputs(EstimateBuckets.SKIPPED, main="estimates")
-        found_estimates = with_pooling(self.plan.settings, found.states, estimated.estimates)
-        return found_estimates | "Each" >> beam.FlatMapTuple(_estimates).with_output_types(Found)
+        estimates = with_pooling(self.plan.settings, found.states, estimated.estimates)
+        return estimates | "Each" >> beam.FlatMapTuple(estimates_of).with_output_types(Found)
 
 
 def total_counts(found: Summed) -> Any:
@@ -435,7 +435,8 @@ def _groups(_: int, state: AggregationState) -> dict[str, int]:
     return {"groups": len(state.groups)}
 
 
-def _estimates(group: Any, found: list[Found]) -> list[Found]:
+def estimates_of(group: Any, found: list[Found]) -> list[Found]:
+    """What `EstimateBuckets` found for a group."""
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from aggmc_beam.config.kinds import Choice, Kind, Section, integer, joined
 from aggmc_beam.config.model import Config
-from aggmc_beam.config.special import ChainKind, HarmonicKeys, NoiseKind, WindowKeys
+from aggmc_beam.config.special import ChainKind, CycleKeys, DayTypeKeys, HarmonicKeys, NoiseKind, WindowKeys
 from aggmc_beam.noise.description import _MODELS
 
 
@@ -62,6 +62,8 @@ def _of_section(section: type, path: str) -> Iterator[Key]:
             yield from _of_noise(name)
         if isinstance(kind, ChainKind):
             yield _key(f"{name}.cycle", integer(1), "steps in a cycle", "none")
+            yield from _of_section(CycleKeys, f"{name}.cycle")
+            yield from _of_section(DayTypeKeys, f"{name}.day_types")
             yield from _of_section(WindowKeys, f"{name}.window")
             yield from _of_section(HarmonicKeys, f"{name}.harmonics")
 

@@ -34,12 +34,14 @@ from aggmc_beam.config.special import (
     Size,
     Step,
     ZoneKind,
+    points,
     square,
 )
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimators.constraints import Constraints, refuse_tied_rows
 from aggmc_beam.estimators.registry import GROUPS, POOLINGS, check_estimator
 from aggmc_beam.estimators.registry import NAMES as ESTIMATORS
+from aggmc_beam.estimators.structure import DECAYS, Structure
 from aggmc_beam.ledger import USUAL
 from aggmc_beam.noise import Exact, Noise
 from aggmc_beam.numerals import Numerals
@@ -446,7 +448,7 @@ class Fixed:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownMoves:
     """What is known of the transition matrix beforehand; kept exactly, but for the prior."""
 
     forbidden: tuple[tuple[str, ...], ...] = key(
@@ -481,6 +483,57 @@ class Known:
 
 
 @dataclass(frozen=True)
+class Layout:
+    """How many states lie to each other: see docs/structure.md."""
+
+    moves: str | tuple[tuple[str, ...], ...] | None = key(
+        Either((text("a path"), Several(Several(name()))), _by_type(str, list)),
+        "the moves `[from, to]` that can happen, both ways unless `directed`, or a CSV file with two columns. "
+        "Staying can always happen",
+        None,
+        "all",
+    )
+    coordinates: str | dict[str, tuple[float, float]] | None = key(
+        Either((text("a path"), points()), _by_type(str, dict)),
+        "where states are, or a CSV file with columns state, x, y",
+        None,
+        "none",
+    )
+    geographic: bool = key(
+        flag(), "coordinates are latitude and longitude in degrees; distances are kilometres", False
+    )
+    distances: str | tuple[tuple[float, ...], ...] | None = key(
+        Either((text("a path"), square()), _by_type(str, list)),
+        "between states, in the order of `states`, or a CSV file with columns from, to, distance",
+        None,
+        "those of `coordinates`",
+    )
+    radius: float | None = key(number(0), "moves further than this cannot happen", None, "none")
+    directed: bool = key(flag(), "`moves` can happen in the direction given only", False)
+    decay: str = key(
+        Choice(DECAYS),
+        "how moves fall off with distance; `auto` lets the counts choose. Its scale is estimated",
+        "auto",
+    )
+
+    def __post_init__(self) -> None:
+        for i, move in enumerate(() if isinstance(self.moves, str) else self.moves or ()):
+            if len(move) != 2:
+                raise InputError(f"{{path}}moves[{i}] must be two states, [from, to]")
+
+    def structure(self) -> Structure:
+        return Structure(
+            self.moves,
+            self.coordinates,
+            self.distances,
+            self.radius,
+            self.geographic,
+            self.directed,
+            self.decay,
+        )
+
+
+@dataclass(frozen=True)
 class Config:
     """One run."""
 
@@ -510,7 +563,13 @@ class Config:
     )
     lags: int = key(integer(1), "how far apart the pairs may be that estimators use, 1 or 2", 2)
     open_population: bool = key(flag(), "individuals enter and leave, so that totals vary", False)
-    constraints: Known | None = key(Section(Known), "what is known of the matrix", None, "none")
+    constraints: KnownMoves | None = key(Section(KnownMoves), "what is known of the matrix", None, "none")
+    structure: Layout | None = key(
+        Section(Layout),
+        "how many states lie to each other, for counts that tell little of each pair",
+        None,
+        "none",
+    )
     uncertainty: Uncertainty = key(Section(Uncertainty), "standard errors and intervals", Uncertainty)
     max_rejected: int | float | None = key(
         Either((integer(0), probability()), _by_type(int, float)),
@@ -550,6 +609,10 @@ class Config:
             )
         if self.constraints is not None and self.known_states is not None:
             check_estimator(self.estimator, self.constraints.constraints().cells(self.known_states))
+        if self.structure is not None and self.estimator != "auto":
+            raise InputError(f"structure is for estimator: auto; got {self.estimator}")
+        if self.structure is not None and self.known_states is not None:
+            self.structure.structure().on(self.known_states)
         if isinstance(self.states, tuple) and self.noise.is_known:
             try:
                 self.noise.at(0).matrix(len(self.states))

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from aggmc_beam.budget import read_size
-from aggmc_beam.chain import Chain, Cycle, Parametric, Window, as_chain
+from aggmc_beam.chain import WEEK, Chain, Cycle, Parametric, Window, as_chain
 from aggmc_beam.clock import CALENDAR
-from aggmc_beam.config.kinds import Choice, Section, Simple, as_number, integer, key, shown
+from aggmc_beam.config.kinds import Choice, Section, Several, Simple, as_number, integer, key, shown
 from aggmc_beam.errors import InputError, nearest
 from aggmc_beam.noise import Noise, noise_from_dict
 from aggmc_beam.noise.description import _MODELS
@@ -59,9 +59,22 @@ class HarmonicKeys:
 
 
 @dataclass(frozen=True)
+class CycleKeys:
+    period: int = key(integer(1), "steps in a cycle")
+    kinds: tuple[int, ...] = key(Several(integer(0)), "kinds of the cycles from step 0 on", (0,), "all alike")
+
+
+@dataclass(frozen=True)
+class DayTypeKeys:
+    period: int = key(integer(1), "steps in a day", 24)
+    rest: tuple[str, ...] = key(Several(Choice(WEEK)), "days of rest", ("saturday", "sunday"))
+    first: str = key(Choice(WEEK), "the day of step 0", WEEK[0])
+
+
+@dataclass(frozen=True)
 class ChainKind:
     text = (
-        "`stationary`, `per-step`, `{window: {size: 168, every: 24}}`, `{cycle: 24}` or "
+        "`stationary`, `per-step`, `{window: {size: 168, every: 24}}`, `{cycle: 24}`, `{day_types: {period: 24}}` or "
         "`{harmonics: {period: 24, order: 2}}`"
     )
 
@@ -69,7 +82,8 @@ class ChainKind:
     def schema(self) -> dict[str, Any]:
         parts = {
             "window": Section(WindowKeys).schema,
-            "cycle": integer(1).schema,
+            "cycle": {"anyOf": [integer(1).schema, Section(CycleKeys).schema]},
+            "day_types": Section(DayTypeKeys).schema,
             "harmonics": Section(HarmonicKeys).schema,
         }
         mappings = [
@@ -86,14 +100,22 @@ class ChainKind:
         [(name, options)] = value.items()
         where = f"{path}.{name}"
         if name == "cycle":
-            return Cycle(integer(1).read(options, where))
+            if not isinstance(options, Mapping):
+                return Cycle(integer(1).read(options, where))
+            cycle = Section(CycleKeys).read(options, where)
+            return Cycle(cycle.period, cycle.kinds)
+        if name == "day_types":
+            days = Section(DayTypeKeys).read(options, where)
+            return Cycle.day_types(days.period, days.rest, days.first)
         if name == "window":
             keys = Section(WindowKeys).read(options, where)
             return Window(keys.size, keys.every)
         if name == "harmonics":
             keys = Section(HarmonicKeys).read(options, where)
             return Parametric.harmonics(keys.period, keys.order)
-        raise InputError(f"unknown key {where!r}; {nearest(name, ['window', 'cycle', 'harmonics'])}")
+        raise InputError(
+            f"unknown key {where!r}; {nearest(name, ['window', 'cycle', 'day_types', 'harmonics'])}"
+        )
 
 
 def chain_to_plain(chain: Chain) -> Any:
@@ -105,7 +127,7 @@ def chain_to_plain(chain: Chain) -> Any:
     if isinstance(chain, Window):
         return {"window": {"size": chain.size, "every": chain.every}}
     if isinstance(chain, Cycle):
-        return {"cycle": chain.period}
+        return {"cycle": chain.note() if len(chain.kinds) > 1 else chain.period}
     if isinstance(chain, Parametric):
         order = (chain.design.shape[1] - 1) // 2
         same = chain.period and 2 * order < chain.period
@@ -200,6 +222,28 @@ def _matrix(value: Any) -> tuple[tuple[float, ...], ...] | None:
     rows = tuple(tuple(as_number(x) for x in row) for row in value)
     square = all(len(row) == len(rows) and None not in row for row in rows)
     return rows if square else None  # type: ignore[return-value]
+
+
+def _points(value: Any) -> dict[str, tuple[float, float]] | None:
+    if not isinstance(value, Mapping) or not value:
+        return None
+    found = {}
+    for state, point in value.items():
+        pair = tuple(map(as_number, point)) if isinstance(point, list) else ()
+        if len(pair) != 2 or None in pair:
+            return None
+        found[str(state)] = pair
+    return found  # type: ignore[return-value]
+
+
+def points() -> Simple:
+    """Two numbers for each state."""
+    pair = {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}
+    return Simple(
+        "a mapping of states to two numbers, such as `{home: [52.5, 13.4]}`",
+        {"type": "object", "additionalProperties": pair},
+        _points,
+    )
 
 
 def square() -> Simple:

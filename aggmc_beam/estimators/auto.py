@@ -21,6 +21,7 @@ from aggmc_beam.estimators.drift import Blocks, DriftFit, drift_fit, pseudo_inve
 from aggmc_beam.estimators.fast import fast
 from aggmc_beam.estimators.gmm import Lag0, gmm, varying_basis
 from aggmc_beam.estimators.ground import (
+    CONDITIONAL,
     INDEPENDENT,
     Ground,
     conditional,
@@ -120,12 +121,13 @@ def stationary_choice(view: View, rules: Rules | None = None) -> Choice:
             start = fast(scaled, rules)
             if test := accepted("dispersed", scaled, start, "known"):
                 return by_gmm(scaled, start, "known", test, dispersed(units), units)
-    if not closed and (test := accepted("diagonal", x, P, "diagonal")):
+    still = surely and units == 1.0  # counts that hardly move: their covariance is nobody's
+    if not closed and not still and (test := accepted("diagonal", x, P, "diagonal")):
         ground = own if x.V is None else _other_noise()
         return by_gmm(x, P, "diagonal", test, ground, 1.0)
     numbers = {"lag0": "any", "noise_test": tests}
     if view.pooled is not None:
-        fit = drift_fit(steps_in_units(view.pooled, units), rules)
+        fit = drift_fit(steps_in_units(view.pooled, units), rules, conditional=True)
         why = "lag 0 fits neither independent nor dispersed movers, so only the conditional mean is used"
         ground = conditional(None if found is None else found.factor)
         return Choice(fit.P, "conditional", view.form, why, ground, {**numbers, **fit.note()}, units)
@@ -222,10 +224,12 @@ def steps_ground(sums: StepSums, found: Dispersion | None, P: np.ndarray, x: Lat
 def _by_steps(view: View, sums: StepSums, alarm: DriftAlarm | None, rules: Rules | None, why: str) -> Choice:
     """Moments about step means; with the stationary form averaged in where its bias is small."""
     x, found = view.x, step_dispersion(sums)
-    units = found.factor if found is not None and found.significant else 1.0
+    units = found.usable if found is not None and found.significant else 1.0
     fit = drift_fit(steps_in_units(sums, units), rules)
-    note = fit.note()
     ground = steps_ground(sums, found, fit.P, x)
+    if ground.name == CONDITIONAL:
+        fit = drift_fit(steps_in_units(sums, units), rules, conditional=True)
+    note = fit.note()
     if alarm is None or (rules is not None and rules.reversible):
         return Choice(fit.P, "drift", "steps", why, ground, note, units)
     bias = alarm.implied_bias * np.sqrt(x.states)

@@ -25,6 +25,9 @@ LEVEL = 0.003
 FEW_GROUPS = 5
 #: A factor below this is no dispersion any more: the noise as stated explains more than all variation.
 LEAST = 0.02
+#: Counts that vary less than this much of what independent movers would are not those of fewer movers than stated:
+#: they have hardly moved yet, or the noise is smaller than stated.
+FEWER = 0.3
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +54,7 @@ class Dispersion:
     @property
     def usable(self) -> float:
         """The factor as covariances can be divided by it: 1 where it makes no sense."""
-        return self.factor if np.isfinite(self.factor) and self.factor >= LEAST else 1.0
+        return self.factor if np.isfinite(self.factor) and self.factor >= FEWER else 1.0
 
 
 def dispersion(x: Latent, parts: Sequence[Latent] = (), keep: np.ndarray | None = None) -> Dispersion | None:

@@ -51,10 +51,11 @@ class DriftFit:
         }
 
 
-def drift_fit(sums: StepSums, rules: Rules | None = None) -> DriftFit:
-    """P by the three blocks; see the module's text."""
+def drift_fit(sums: StepSums, rules: Rules | None = None, conditional: bool = False) -> DriftFit:
+    """P by the three blocks; see the module's text. `conditional`: nothing is taken from the model's covariance of
+    individuals, which these counts do not have."""
     rules = Rules.none(sums.states) if rules is None else rules
-    return _Search(Blocks(sums), rules).run()
+    return _Search(Blocks(sums), rules, conditional).run()
 
 
 class Blocks:
@@ -210,22 +211,23 @@ class Normal:
 class _Search:
     """Iterates weights, rate of leaving and agreement of the blocks."""
 
-    def __init__(self, blocks: Blocks, rules: Rules) -> None:
-        self.blocks, self.rules = blocks, rules
+    def __init__(self, blocks: Blocks, rules: Rules, conditional: bool) -> None:
+        self.blocks, self.rules, self.conditional = blocks, rules, conditional
         S = blocks.S
         self.eye = np.eye(S)
         self.toward = blocks.mu - self.eye  # from "nobody moves" to naive
         self.P = 0.9 * self.eye + 0.1 * blocks.nu
         self.space = Space.of(blocks.mu, rules) if rules.reversible else None
         self.free = rules.free if self.space is None else np.ones(self.space.basis.shape[1], bool)
-        self.leaving, self.width, self.withheld = 0.1, 0.1, 0.0
+        self.leaving, self.width, self.unsure = 0.1, 0.1, 0.0
 
     def run(self) -> DriftFit:
         blocks = self.blocks
         weight, conflict = 0.0, 0.0
         threshold = _shrink_threshold(blocks.G)
         for iteration in range(ITERATIONS):
-            blocks.choose_attenuation(self.P)
+            if not self.conditional:
+                blocks.choose_attenuation(self.P)
             self.normal = blocks.information(self.P)
             info = [max(float((n.apply(self.toward) * self.toward).sum()), 1e-12) for n in self.normal]
             if iteration and not blocks.Z.shape[1]:  # means that do not move say nothing
@@ -240,7 +242,7 @@ class _Search:
             rate = (rate + weight * info[1] * self._step(1, self.eye, info)) / total
             shrunk = rate * max(0.0, 1 - threshold / (total * rate**2)) if rate > 0 else rate
             self.leaving = min(max(shrunk, 1 / (blocks.n * blocks.B)), 1.0)  # someone may have moved
-            self.withheld = max(rate - self.leaving, 0.0)
+            self.unsure = float(np.hypot(max(rate - self.leaving, 0.0), min(1 / np.sqrt(total), 1.0)))
             self.width = float(np.sqrt(self.leaving**2 + min(1 / total, 1.0)))
             self.P = self._solve(weight)
         return DriftFit(self.P, self._error(weight), self.leaving, float(conflict), weight)
@@ -251,8 +253,8 @@ class _Search:
         share = (1.0, means_weight, 1.0)
         columns = sum(w * n.matrix / n.noise[:, None, None] for w, n in zip(share, self.normal, strict=True))
         inverse = np.linalg.inv(columns + np.einsum("ij,ik->jik", precision, self.eye))
-        # A rate that is hardly told is drawn to none: what that takes from P is a bias.
-        bias = np.einsum("jik,kj->ij", inverse, precision * self.withheld * self.toward)
+        # The rate of leaving errs for all rows at once, and one that is hardly told is drawn to none.
+        bias = np.einsum("jik,kj->ij", inverse, precision * self.unsure * self.toward)
         return np.asarray(np.sqrt(np.maximum(np.einsum("jii->ij", inverse), 0.0) + bias**2))
 
     def _step(self, block: int, P: np.ndarray, info: list[float]) -> float:

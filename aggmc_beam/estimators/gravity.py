@@ -3,10 +3,10 @@
     P0 = I + diag(lambda) (K - I),     mu_i lambda_i K_ij = a_i f(d_ij) b_j
 
 lambda_i is the rate of leaving state i, f a decay with distance d, and a, b are such that as many enter a state as
-leave it: that is its attraction. Rates are told by the state's own counts, their spread over states being estimated
-with them. f is told by the residuals of the conditional mean, r = C1 - (C0 - V) P0, as is the prior's weight: cells
-of P deviate from P0 with variance tau v, v as for shares among the moves from a state. For most pairs of many states the
-sums tell next to nothing; then P0 remains. Where they tell much, they win.
+leave it: that is its attraction. Rates are told by the state's own counts (`leaving`). f is told by the
+residuals of the conditional mean, r = C1 - (C0 - V) P0, as is the prior's weight: cells of P deviate
+from P0 with variance tau v, v as for shares among the moves from a state. For most pairs of many states
+the sums tell next to nothing; then P0 remains. Where they tell much, they win.
 """
 
 from __future__ import annotations
@@ -18,24 +18,16 @@ from typing import Any
 import numpy as np
 
 from aggmc_beam.estimators.latent import Latent
+from aggmc_beam.estimators.leaving import Rates, cell_variance, weights_of
 from aggmc_beam.estimators.sharing import prior_variance
 
-#: Rates of leaving that are weighed, 3% apart.
-RATES = np.geomspace(1e-5, 1.0, 400)
-#: Spreads of the logarithm of rates over states.
-SPREADS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 #: Prior variances: 1 / tau is as many moves as the prior counts for.
 VARIANCES = tuple(np.geomspace(1e-4, 0.3, 13).tolist())
-#: Times that residuals may vary more than individuals who move alone would let them, or less: their variance is rough.
+#: Times that residuals may vary more than individuals who move alone would let them, or less, since that is rough.
 DOUBTS = (0.25, 0.35, 0.5, 0.7, 1.0, 2.0, 4.0, 8.0, 16.0)
 #: Exponents of a decay by powers.
 POWERS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
 SCALES = 9
-FREQUENCIES = 256
-#: Up to this many times its 99.9% point, a sum of squares is chance.
-TOLERATED = 1.1
-#: Variation that is not that of the rates, in standard errors and beside that, where it says something.
-SURELY, NEGLIGIBLE = 3.3, 0.05
 #: The logarithm of the odds from which one decay is better than another.
 TOLD = 3.0
 BALANCING = 300
@@ -85,9 +77,9 @@ def nearest(distance: np.ndarray | None) -> float:
 def balanced(f: np.ndarray, leaving: np.ndarray) -> np.ndarray:
     """K [S, S] with rows of sum 1: a_i f_ij b_j with as many entering as `leaving` [S], as far as f allows.
 
-    >>> K = balanced(np.ones((3, 3)) - np.eye(3), np.array([2.0, 1.0, 1.0]))
-    >>> (np.array([2.0, 1.0, 1.0]) @ K).round(3).tolist()
-    [2.0, 1.0, 1.0]
+    >>> K = balanced(np.ones((3, 3)) - np.eye(3), np.array([2.0, 1.5, 1.5]))
+    >>> (np.array([2.0, 1.5, 1.5]) @ K).round(3).tolist()
+    [2.0, 1.5, 1.5]
     """
     b = leaving / max(float(leaving.sum()), 1e-300)
     for _ in range(BALANCING):
@@ -103,106 +95,6 @@ def balanced(f: np.ndarray, leaving: np.ndarray) -> np.ndarray:
     sums = K.sum(1, keepdims=True)
     lone = f / np.maximum(f.sum(1, keepdims=True), 1e-300)
     return np.asarray(np.where(sums > 0, K / np.where(sums > 0, sums, 1.0), lone))
-
-
-@dataclass(frozen=True, eq=False)
-class Rates:
-    """Rates of leaving [S] with their standard errors, their centre and the spread of their logarithms. `by`: the lags of
-    each state's own counts, or an estimate."""
-
-    value: np.ndarray
-    error: np.ndarray
-    centre: float
-    spread: float
-    by: str
-
-
-def weigh_rates(loglik: np.ndarray, by: str = "lags") -> Rates:
-    """From the logarithm of each state's likelihood [S, rates]: empirical Bayes with log-normal rates."""
-    top = loglik.max(1, keepdims=True)
-    likelihood, x = np.exp(loglik - top), np.log(RATES)
-    centres = x[::8]
-    prior = np.exp(-(((x[:, None, None] - centres[:, None]) / np.array(SPREADS)) ** 2) / 2)
-    prior = (prior / prior.sum(0)).reshape(len(x), -1)  # [rates, centre and spread]
-    each = np.maximum(likelihood @ prior, 1e-300)
-    weight = _weights(np.log(each).sum(0))
-    posterior = likelihood * ((weight / each) @ prior.T)
-    posterior = posterior / np.maximum(posterior.sum(1, keepdims=True), 1e-300)
-    mean = posterior @ RATES
-    variance = np.maximum(posterior @ RATES**2 - mean**2, 0.0)
-    where = weight.reshape(len(centres), -1)
-    centre, spread = float(np.exp(where.sum(1) @ centres)), float(where.sum(0) @ np.array(SPREADS))
-    return Rates(mean, np.sqrt(variance), centre, spread, by)
-
-
-def own_rates(x: Latent) -> Rates | None:
-    """By each state's own covariances at lags 0, 1 and 2, with those of their sampling errors (Bartlett's formula); None
-    if these are not those of individuals who leave at some rate."""
-    from scipy import special
-
-    if x.V is None:
-        return None
-    lags = 3 if x.numbers[2] > 0 else 2
-    mu = np.clip(x.mu, 0.5 / x.individuals, 1 - 1e-9)
-    signal = mu * (1 - mu)
-    v = np.maximum(np.diag(x.V) / signal, 0.0)
-    found = np.stack([np.diag(c) / signal for c in x.c[:lags]], 1)
-    beta = np.clip(1 - RATES[None] / (1 - mu)[:, None], -0.99, 1 - 1e-9)  # [S, rates]
-    angle = np.pi * (np.arange(FREQUENCIES) + 0.5) / FREQUENCIES
-    cosines = np.cos(np.outer(np.arange(2 * lags - 1), angle))
-    loglik, squares = np.empty_like(beta), np.empty_like(beta)
-    for i in range(len(mu)):
-        b = beta[i][:, None]
-        density = v[i] + (1 - b**2) / (1 - 2 * b * cosines[1] + b**2)
-        bands = density**2 @ cosines.T / FREQUENCIES
-        level = (1 + beta[i]) / (1 - beta[i]) + v[i]
-        model = np.stack([beta[i] ** lag for lag in range(lags)], 1)
-        model[:, 0] += v[i]
-        # About the sample's mean, covariances are smaller.
-        r = found[i] - model + np.minimum(level / x.records, 1.0)[:, None]
-        cov = np.empty((len(RATES), lags, lags))
-        for p in range(lags):
-            for q in range(lags):
-                cov[:, p, q] = (bands[:, abs(p - q)] + bands[:, p + q]) / x.pairs
-        cov[:, range(lags), range(lags)] *= 1 + 1e-9
-        inverse = np.linalg.inv(cov)
-        squares[i] = np.einsum("ra,rab,rb->r", r, inverse, r)
-        loglik[i] = -(squares[i] + np.linalg.slogdet(cov)[1]) / 2
-    rates = weigh_rates(loglik)
-    at = np.abs(RATES - rates.value[:, None]).argmin(1)
-    misfit = float(squares[np.arange(len(mu)), at].sum())
-    limit = TOLERATED * float(special.chdtri((lags - 1) * len(mu), 0.001))
-    return rates if misfit <= limit else None
-
-
-def series_rates(shares: np.ndarray, individuals: float, V: np.ndarray, mu: np.ndarray) -> Rates | None:
-    """As `own_rates`, of one series of shares [T, S] by the likelihood of its periodogram (Whittle's), which sees lags of
-    any length. It is taken of the changes, whose spectrum is flat: else slow movement leaks into high frequencies."""
-    changes = np.diff(shares, axis=0)
-    T = len(changes)
-    used = slice(1, (T - 1) // 2 + 1)
-    angle = 2 * np.pi * np.arange(T)[used] / T
-    signal = mu * (1 - mu)
-    periodogram = np.abs(np.fft.fft(changes, axis=0)[used]) ** 2 * individuals / T / signal
-    noise = np.maximum(np.diag(V) / signal, 0.0)
-    loglik, ratio = np.empty((len(mu), len(RATES))), np.empty((len(mu), len(RATES)))
-    for i in range(len(mu)):
-        b = np.clip(1 - RATES / (1 - mu[i]), -0.99, 1 - 1e-9)[:, None]
-        density = noise[i] + (1 - b**2) / (1 - 2 * b * np.cos(angle) + b**2)
-        density = density * (2 - 2 * np.cos(angle))
-        each = periodogram[:, i] / density
-        loglik[i], ratio[i] = -(np.log(density) + each).sum(1), each.mean(1)
-    rates = weigh_rates(loglik)
-    at = np.abs(RATES - rates.value[:, None]).argmin(1)
-    away = float(ratio[np.arange(len(mu)), at].mean()) - 1
-    return rates if abs(away) <= SURELY / np.sqrt(periodogram.size) + NEGLIGIBLE else None
-
-
-def rates_of(x: Latent, P: np.ndarray) -> Rates:
-    """Of an estimate P [S, S], as sure as the conditional mean tells them."""
-    error = np.sqrt(np.diag(cell_variance(x, P, np.maximum(x.mu, 0.5 / x.individuals))))
-    away = (1 - np.diag(P))[:, None] - RATES
-    return weigh_rates(-((away / np.maximum(error, 1e-9)[:, None]) ** 2) / 2, "estimate")
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,35 +141,42 @@ def learn(
         K = balanced(kernel(decay, distance, off, near), mu * leaving)
         return np.asarray(np.diag(1 - leaving) + leaving[:, None] * K)
 
-    def deviation(C: np.ndarray) -> np.ndarray:
-        return np.asarray((x.c1 - signal @ C) / scale)
-
-    def evidence(C: np.ndarray, tau: float, doubt: float) -> float:
-        total = (doubt * told + tau * prior_variance(C, mu))[off]
-        return -float((deviation(C)[off] ** 2 / total + np.log(total)).sum()) / 2
-
     # Individuals who are known to move alone are not doubted.
     doubts = [k for k in DOUBTS if k <= 1] if rates.by == "lags" else [k for k in DOUBTS if k >= 1]
-    told = cell_variance(x, centre(Decay("none", np.inf)), mu)
-    weigh = {decay: centre(decay) for decay in decays(distance, near, forms)}
-    best, tau, doubt = next(iter(weigh)), VARIANCES[6], doubts[-1]
-    by_tau: dict[float, float] = {}
-    by_decay: dict[Decay, float] = {}
-    for _ in range(2):
-        by_decay = {decay: evidence(C, tau, doubt) for decay, C in weigh.items()}
-        best = max(by_decay, key=lambda decay: by_decay[decay])
-        pairs = {(t, k): evidence(weigh[best], t, k) for t in VARIANCES for k in doubts}
-        tau, doubt = max(pairs, key=lambda pair: pairs[pair])
-        by_tau = {t: pairs[t, doubt] for t in VARIANCES}
-    weights = _weights(list(by_tau.values()))
+    everywhere = Decay("none", np.inf)
+    told = cell_variance(x, centre(everywhere), mu)
+
+    def cells_of(decay: Decay) -> tuple[np.ndarray, np.ndarray]:
+        """Squares of the deviations that the counts ask for, and the prior's variances, of cells off the diagonal."""
+        C = centre(decay)
+        return (((x.c1 - signal @ C) / scale)[off]) ** 2, prior_variance(C, mu)[off]
+
+    def evidence(squares: np.ndarray, shape: np.ndarray, tau: float, doubt: float) -> float:
+        total = doubt * told[off] + tau * shape
+        return -float((squares / total + np.log(total)).sum()) / 2
+
+    choices = list(decays(distance, near, forms))
+
+    def weighed(decay: Decay) -> dict[tuple[float, float], float]:
+        """The evidence of all prior variances and doubts."""
+        at = cells_of(decay)
+        return {(t, k): evidence(*at, t, k) for t in VARIANCES for k in doubts}
+
+    pairs = weighed(everywhere)
+    tau, doubt = max(pairs, key=lambda pair: pairs[pair])
+    by_decay = {decay: evidence(*cells_of(decay), tau, doubt) for decay in choices}
+    best = max(by_decay, key=lambda decay: by_decay[decay])
+    pairs = weighed(best)
+    tau, doubt = max(pairs, key=lambda pair: pairs[pair])
+    weights = weights_of([pairs[t, doubt] for t in VARIANCES])
     tau, wide = float(np.exp(weights @ np.log(VARIANCES))), float(weights @ np.array(VARIANCES))
-    shares = _weights(list(by_decay.values()))
-    C = np.zeros((S, S))
-    second = np.zeros((S, S))
-    for w, Q in zip(shares, weigh.values(), strict=True):
+    C, second = np.zeros((S, S)), np.zeros((S, S))
+    shares = weights_of([by_decay[decay] for decay in choices])
+    for w, decay in zip(shares, choices, strict=True):
         if w > 1e-3:
+            Q = centre(decay)
             C, second = C + w * Q, second + w * Q**2
-    C, second = C / C.sum(1, keepdims=True), second / max(shares[shares > 1e-3].sum(), 1e-300)
+    C, second = C / C.sum(1, keepdims=True), second / shares[shares > 1e-3].sum()
     direction = np.divide(C - np.eye(S), leaving[:, None], out=np.zeros((S, S)), where=leaving[:, None] > 0)
     spread = np.maximum(second - C**2, 0.0) + (direction * rates.error[:, None]) ** 2
     shape = np.where(off, prior_variance(C, mu), 0.0)
@@ -288,7 +187,7 @@ def learn(
     beforehand = (rates.spread * rates.centre) ** 2
     own_share = np.clip(1 - rates.error**2 / max(beforehand, 1e-300), 0.0, 1.0)
     seen = ((part * cells).sum(1) + own_share * beforehand) / (cells.sum(1) + beforehand)
-    gain = float(max(by_decay.values()) - by_decay[Decay("none", np.inf)])
+    gain = float(max(by_decay.values()) - by_decay[everywhere])
     note: dict[str, Any] = {
         "decay": {"form": best.form, "scale": best.scale if np.isfinite(best.scale) else None, "gain": gain},
         "follows_distance": bool(gain > TOLD),
@@ -300,24 +199,9 @@ def learn(
     return Learned(C, np.sqrt(spread), variance, doubt * told, seen, wide / tau, note)
 
 
-def _weights(evidence: Sequence[float]) -> np.ndarray:
-    found = np.exp(np.array(evidence) - max(evidence))
-    return np.asarray(found / found.sum())
-
-
 def kernel(decay: Decay, distance: np.ndarray | None, off: np.ndarray, near: float) -> np.ndarray:
     """f [S, S], zero where moves are not allowed; of pairs whose distance is not known, the mean of the others."""
     if distance is None:
         return off.astype(float)
     f, known = decay.of(np.nan_to_num(distance), near), ~np.isnan(distance) & off
     return np.asarray(np.where(off, np.where(known, f, f[known].mean() if known.any() else 1.0), 0.0))
-
-
-def cell_variance(x: Latent, P: np.ndarray, mu: np.ndarray) -> np.ndarray:
-    """[S, S]: variance of what the conditional mean says of each cell by itself."""
-    assert x.V is not None
-    noise = np.diag(x.V) + np.maximum((P * (x.V @ P)).sum(0), 0.0)
-    moving = np.maximum(mu @ (P * (1 - P)), 0.5 / x.individuals)
-    signal = np.maximum(np.diag(x.c0 - x.V), mu * (1 - mu))
-    both = np.maximum(np.diag(x.c0), signal)
-    return np.asarray(np.outer(both / signal**2, moving + noise) / x.pairs)

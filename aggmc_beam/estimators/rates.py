@@ -6,7 +6,7 @@ move, whether they move alone or many at once. It tells the rate of a cell long 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,7 +24,7 @@ UNLIKE = 0.5
 #: Where moves are many, twice as many do not double the misses; below this part of it they tell no rate.
 STICKY = 0.6
 #: The logarithm of the odds by which rates that differ must explain the misses better than equal ones.
-TOLD = 3.0
+TOLD = 5.0
 #: Variance of what is common to all rates, whose mean is 1 by their definition.
 COMMON = 1e-6
 #: Errors are in proportion to rates, but not below this.
@@ -62,33 +62,50 @@ def rates(cells: list[Changes | None], row: Row) -> tuple[np.ndarray, np.ndarray
     if found is None:
         return np.ones(C), np.zeros(C)
     A, b = np.zeros((C, 1, 1, 1)), np.zeros((C, 1, 1))
-    A[list(told), 0, 0, 0] = 1 / np.maximum(found.variance, 1e-12)
-    b[list(told), 0, 0] = found.values / np.maximum(found.variance, 1e-12)
     priors = [Prior(own, COMMON, rho) for rho in CORRELATIONS for own in VARIANCES]
-    evidence = np.array([eliminate(A, b, row, prior).evidence for prior in priors])
-    alike = max(e for prior, e in zip(priors, evidence, strict=True) if prior.own == VARIANCES[0])
-    if evidence.max() < alike + TOLD:
-        return np.ones(C), np.zeros(C)
-    weights = np.exp(evidence - evidence.max())
-    weights /= weights.sum()
-    at, second = np.zeros(C), np.zeros(C)
-    for w, prior in zip(weights, priors, strict=True):
-        if w > 1e-3:
-            mean, covariance = posterior(eliminate(A, b, row, prior), C)
-            at += w * mean[:, 0, 0]
-            second += w * (covariance[:, 0, 0, 0] + mean[:, 0, 0] ** 2)
-    rate = np.maximum(1 + at, LEAST)
+    rate, at, second = np.ones(C), np.zeros(C), np.zeros(C)
+    for again in range(
+        2
+    ):  # errors are in proportion to rates: first to equal ones, then to those that are found
+        variance = np.maximum(found.variance(rate[list(told)]), 1e-12)
+        A[list(told), 0, 0, 0] = 1 / variance
+        b[list(told), 0, 0] = found.values / variance
+        evidence = np.array([eliminate(A, b, row, prior).evidence for prior in priors])
+        alike = max(e for prior, e in zip(priors, evidence, strict=True) if prior.own == VARIANCES[0])
+        if not again and evidence.max() < alike + TOLD:
+            return np.ones(C), np.zeros(C)
+        weights = np.exp(evidence - evidence.max())
+        weights /= weights.sum()
+        at, second = np.zeros(C), np.zeros(C)
+        for w, prior in zip(weights, priors, strict=True):
+            if w > 1e-3:
+                mean, covariance = posterior(eliminate(A, b, row, prior), C)
+                at += w * mean[:, 0, 0]
+                second += w * (covariance[:, 0, 0, 0] + mean[:, 0, 0] ** 2)
+        rate = np.maximum(1 + at, LEAST)
     unlike = UNLIKE * abs(1 - 1 / found.level) * rate
     return rate, np.sqrt(np.maximum(second - at**2, 0.0) + unlike**2)
 
 
 @dataclass(frozen=True, eq=False)
 class Excess:
-    """Rates less 1 with their sampling variances, and individuals who count as one mover, `level`."""
+    """Rates less 1, and individuals who count as one mover, `level`. Their sampling variances are `scale` times those
+    of sums of squares; `noise`, `steepness` and `size` say how large these are in each cell."""
 
     values: np.ndarray
-    variance: np.ndarray
     level: float
+    scale: float
+    noise: np.ndarray
+    steepness: np.ndarray
+    size: np.ndarray
+
+    def shape(self, rate: np.ndarray) -> np.ndarray:
+        return np.asarray((np.maximum(rate, FLAT) + self.noise) ** 2 * self.steepness**2 / self.size)
+
+    def variance(self, rate: np.ndarray) -> np.ndarray:
+        """Sampling variances where rates are these. A cell's own scatter, of few replicates, is less where less is
+        seen, so that what is low by chance would seem sure: it tells no more than the scale of all."""
+        return self.scale * self.shape(rate)
 
 
 def excess(cells: list[Changes]) -> Excess | None:
@@ -110,6 +127,8 @@ def excess(cells: list[Changes]) -> Excess | None:
     size = np.array([cell.pairs.sum() for cell in cells])
     noise = np.array([float(cell.noise.sum() / cell.expected.sum()) for cell in cells])
     x, e = (seen / level - expected) / slope, error / level / slope
-    # Replicates are few, and where less is seen their scatter is less too: half of the variance is a smooth one.
-    shape = (np.maximum(1 + x, FLAT) + noise / level) ** 2 * (expected / slope) ** 2 / size
-    return Excess(x, (e**2 + shape * float(np.median(e**2 / shape))) / 2, level)
+    found = Excess(x, level, 1.0, noise / level, expected / slope, size)
+    # Outliers are real where something moves many at once; the median of a chi-square is below its mean.
+    freedom = np.maximum([np.count_nonzero(cell.pairs) - 1 for cell in cells], 1)
+    below = (1 - 2 / (9 * freedom)) ** 3
+    return replace(found, scale=float(np.median(e**2 / found.shape(1 + x) / below)))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from aggmc_beam.errors import InputError
+from aggmc_beam.errors import InputError, nearest
 from aggmc_beam.estimators.gravity import FORMS
 
 #: Kilometres.
@@ -22,19 +22,19 @@ DECAYS = ("auto", *FORMS, "none")
 class Structure:
     """How states lie to each other, for estimates of many states from counts that tell little of each pair of them.
 
-    moves: the moves that can happen, pairs of states by name or number, both ways unless `directed`; or a CSV file with
-        two columns. Staying can always happen. None: all.
-    coordinates: {state: (x, y)}, an array [S, 2], or a CSV file with columns state, x, y; with `geographic` these are
-        latitude and longitude in degrees, and distances kilometres. A state without them, such as the rest of the world,
-        is at no known distance from any other.
+    moves: the moves that can happen, pairs of states by name or number, both ways unless `directed`; or a CSV file
+        with two columns. Staying can always happen. None: all.
+    coordinates: {state: (x, y)}, an array [S, 2], or a CSV file with columns state, x, y; with `geographic` these
+        are latitude and longitude in degrees, and distances kilometres. A state without them, such as the rest of
+        the world, is at no known distance from any other.
     distances: instead, an array [S, S] with NaN where not known, or a CSV file with columns from, to, distance.
     radius: moves further than this cannot happen.
-    decay: how moves fall off with distance: "exponential", "power", "gaussian", "none", or "auto", which lets the counts
-        choose. Its scale is estimated.
+    decay: how moves fall off with distance: "exponential", "power", "gaussian", "none", or "auto", which lets the
+        counts choose. Its scale is estimated.
 
     The estimate is drawn to moves by attraction and distance, with a weight that is estimated from the same counts.
 
-    >>> places = am.Structure(coordinates={"a": (0, 0), "b": (0, 1), "c": (0, 5)}, radius=4.5)
+    >>> places = Structure(coordinates={"a": (0, 0), "b": (0, 1), "c": (0, 5)}, radius=4.5)
     >>> places.on(("a", "b", "c")).allowed.astype(int).tolist()
     [[1, 1, 0], [1, 1, 1], [0, 1, 1]]
     """
@@ -85,7 +85,7 @@ class Structure:
                 return int(state)
             if str(state) in places:
                 return places[str(state)]
-            raise InputError(f"structure.moves names a state {state!r}; the states are {_some(states)}")
+            raise InputError(f"structure.moves names a state {state!r}; {nearest(state, states)}")
 
         allowed = np.eye(S, dtype=bool)
         for n, move in enumerate(self.moves):
@@ -110,8 +110,8 @@ class Structure:
 
 @dataclass(frozen=True, eq=False)
 class StateMap:
-    """A structure as arrays: moves that can happen [S, S], distances [S, S] with NaN where not known, and the forms of
-    decay that are weighed."""
+    """A structure as arrays: moves that can happen [S, S], distances [S, S] with NaN where not known, and the forms
+    of decay that are weighed."""
 
     allowed: np.ndarray
     distance: np.ndarray | None
@@ -131,8 +131,8 @@ class StateMap:
         if wrong.any():
             i, j = np.argwhere(wrong)[0]
             raise InputError(
-                f"constraints give the move from {states[i]!r} to {states[j]!r} a probability of {fixed[i, j]:g}, but "
-                "by the structure it cannot happen"
+                f"constraints give the move from {states[i]!r} to {states[j]!r} a probability of {fixed[i, j]:g}, "
+                "but by the structure it cannot happen"
             )
         fixed[~self.allowed] = 0.0
         return fixed
@@ -142,6 +142,7 @@ def _matrix(given: Any, states: Sequence[str]) -> np.ndarray:
     S = len(states)
     if isinstance(given, Mapping):
         places, d = {name: i for i, name in enumerate(states)}, np.full((S, S), np.nan)
+        _check_names(given, [str(name) for pair in given for name in pair], states, "distances")
         for (a, b), value in given.items():
             if str(a) in places and str(b) in places:
                 i, j = places[str(a)], places[str(b)]
@@ -167,6 +168,7 @@ def _points(given: Any, states: Sequence[str]) -> np.ndarray:
     if isinstance(given, Mapping):
         by_name = {str(name): point for name, point in given.items()}
         at = np.full((S, 2), np.nan)
+        _check_names(given, by_name, states, "coordinates")
         for i, name in enumerate(states):
             if name in by_name:
                 point = np.asarray(by_name[name], float)
@@ -186,6 +188,17 @@ def _points(given: Any, states: Sequence[str]) -> np.ndarray:
             f"structure.coordinates must be two numbers for each of {S} states; got shape {at.shape}"
         )
     return at
+
+
+class _Table(dict[Any, Any]):
+    """What a file says, which may be of more than these states."""
+
+
+def _check_names(given: Any, names: Iterable[str], states: Sequence[str], key: str) -> None:
+    if not isinstance(given, _Table):
+        for name in names:
+            if name not in states:
+                raise InputError(f"structure.{key} names a state {name!r}; {nearest(name, states)}")
 
 
 def _on_earth(at: np.ndarray) -> np.ndarray:
@@ -224,10 +237,10 @@ def _number(text: str, where: str) -> float:
 
 _READ: dict[str, Any] = {
     "moves": lambda rows: tuple((row[0], row[1]) for _, row in rows),
-    "coordinates": lambda rows: {
-        row[0]: (_number(row[1], where), _number(row[2], where)) for where, row in rows
-    },
-    "distances": lambda rows: {(row[0], row[1]): _number(row[2], where) for where, row in rows},
+    "coordinates": lambda rows: _Table(
+        (row[0], (_number(row[1], where), _number(row[2], where))) for where, row in rows
+    ),
+    "distances": lambda rows: _Table(((row[0], row[1]), _number(row[2], where)) for where, row in rows),
 }
 
 

@@ -67,8 +67,11 @@ FOLDS = 5
 REFITS = 5
 #: Weight of the means in an estimate about steps below which it stands on the movement about them alone.
 UNUSED = 0.1
-#: Dispersion of a few series from which they must predict better than identity to tell anything.
-SHOCKED = 3.0
+#: Dispersion of a few series from which they must predict better than identity, and last for so many times of
+#: relaxation, to tell anything: fewer show but a handful of independent states of affairs.
+SHOCKED, LASTING = 3.0, 30.0
+#: Dispersion of a few series that is not that of households or trucks, but of what moves all.
+BEYOND_GROUPS = 10.0
 #: Up to this many states the conditional mean is looked at, whose cost is that of S^4.
 STEP_STATES = 150
 #: Estimators that are fitted anew for few groups only.
@@ -192,7 +195,7 @@ class CellFit:
         """Pairs of a step or phase have margins of their own, which fast can keep."""
         found = view.dispersion
         if found is not None and found.significant and view.pooled is not None:
-            fit = drift_fit(steps_in_units(view.pooled, found.factor), self.rules)
+            fit = drift_fit(steps_in_units(view.pooled, found.factor), self.rules, conditional=True)
             why = f"the counts vary {found.factor:.2f} times as much as those of independent movers"
             choice = Choice(fit.P, "conditional", "cell", why, conditional(found.factor), {}, found.factor)
         else:
@@ -209,7 +212,7 @@ class CellFit:
             few = sums is None or sums.pairs < FEW_REALIZATIONS * sums.steps
             period = self.period if few else None
             if few and (period is not None or (alarm is not None and alarm.raised)):
-                flat, trend = self._flat(None if period is None else period.steps)
+                flat, trend = self.about_trend(None if period is None else period.steps)
         choice = auto_choice(view, flat, sums, alarm, rules)
         of = {"steps": "step means", "stationary": "one mean"}.get(choice.form)
         of = f"{choice.estimator} about {of or (trend.words if trend is not None else 'a trend')}"
@@ -238,7 +241,7 @@ class CellFit:
             return None
         return find_period(path, profile.width)
 
-    def _flat(self, period: int | None) -> tuple[View, Trend]:
+    def about_trend(self, period: int | None) -> tuple[View, Trend]:
         """What is left if the first steps, or else a period and a polynomial per state are taken out: as much
         as leaves no drift."""
         assert self.profile is not None
@@ -269,7 +272,7 @@ class CellFit:
         if self.profile is None or self.fit.settings.open_population:
             return None
         resolved = self.fit.resolved
-        sums = step_sums(self.parts, self.profiles, resolved.noise, resolved.scale)
+        sums = step_sums(self.parts, self.profiles, resolved.noise, resolved.scale, self.profile)
         return None if sums is None else sums.restricted(self.seen.anywhere)
 
     def sources(self, point: Point) -> Sources | None:
@@ -343,11 +346,14 @@ class CellFit:
                 found = disagreeing(P, own, sources, held)
             else:
                 found = uncertainty(P, own, sources, point.choice.units, held)
-                if found.contradiction > 1 and sources.within is not None and self._hardly_uses_means(point):
+                contradicted = max(found.tests.get(name, 0.0) for name in ("conditional mean", "means")) > 1
+                if contradicted and sources.within is not None and self._hardly_uses_means(point):
                     # The means contradict the movement about them, so the matrix changes from step to step. What
                     # the mean matrix is, the movement about them still tells.
                     alone = replace(sources, whole=sources.within, within=None, means=None)
+                    means = {"means": found.tests["means"]}
                     found = uncertainty(P, own, alone, point.choice.units, held)
+                    found = replace(found, tests={**found.tests, **means})
         except np.linalg.LinAlgError:  # of numbers that no longer tell their differences
             return Uncertainty(Parts.of_sampling(seen.embed(self.jackknifed("mom"))))
         parts = Parts(*(seen.embed(part) for part in vars(found.parts).values()))
@@ -374,7 +380,7 @@ class CellFit:
         return self.jackknifed("mom") if x.V is None else None
 
     def is_shocked(self, point: Point, scores: Mapping[str, Any]) -> bool:
-        """Whether a few series move far more than independent movers, and in a way that no matrix predicts.
+        """Whether a few series move far more than independent movers, and no matrix surely predicts how.
 
         Then what moves many at once (a recession, a season) cannot be told from moves of individuals: there
         are no other realizations that it did not move.
@@ -382,8 +388,10 @@ class CellFit:
         view, sums = point.view, point.sums
         if view is None or view.dispersion is None or view.dispersion.factor < SHOCKED:
             return False
-        several = sums is not None and sums.pairs >= FEW_REALIZATIONS * sums.steps
-        return not several and predicts_as_well(scores)
+        if sums is not None and sums.pairs >= FEW_REALIZATIONS * sums.steps:
+            return False
+        lasts = self.total.pairs * (1 - second_eigenvalue(np.nan_to_num(point.P)))
+        return view.dispersion.factor >= BEYOND_GROUPS or lasts < LASTING or predicts_as_well(scores)
 
     def jackknifed(self, name: str) -> np.ndarray:
         """The jackknife of an estimator without constraints."""
@@ -499,6 +507,11 @@ def ground_of(found: Dispersion | None) -> Ground:
     if found.significant:
         return varying(found.factor)
     return independent(found.factor, found.error if np.isfinite(found.error) else None)
+
+
+def second_eigenvalue(P: np.ndarray) -> float:
+    """The size of P's second eigenvalue: what a step leaves of the memory that lasts longest."""
+    return float(np.sort(np.abs(np.linalg.eigvals(P)))[-2]) if len(P) > 1 else 0.0
 
 
 def settled(P: np.ndarray) -> np.ndarray:

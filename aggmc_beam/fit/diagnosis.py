@@ -196,7 +196,7 @@ def _diagnosis(fit: Fit, precision: float) -> Diagnosis:
         composition=_composition(data),
         tests=dict(found.tests),
         precision=precision,
-        recommended=_recommended(fit, checks, None if steps else period),
+        recommended=_recommended(fit, checks, _chain(None if steps else period, steps, found)),
     )
 
 
@@ -236,7 +236,15 @@ def _composition(data: CellFit) -> float | None:
     return float(np.trace(W @ among)) / max(rank, 1)
 
 
-def _recommended(fit: Fit, checks: Sequence[Check], period: Period | None) -> dict[str, Any]:
+def _chain(period: Period | None, steps: bool, found: Uncertainty) -> Any:
+    """One matrix, unless means come back, or move as those of a matrix that changes from step to step."""
+    if period is not None:
+        return chain_to_plain(Cycle(period.steps))
+    changes = steps and found.tests.get("means", 0.0) > 1
+    return "per-step" if changes else "stationary"
+
+
+def _recommended(fit: Fit, checks: Sequence[Check], chain: Any) -> dict[str, Any]:
     """What the checks leave of the settings as they were given."""
     noise: dict[str, Any] = fit.resolved.noise.to_dict()
     N = float(f"{fit.resolved.population:.6g}")
@@ -246,7 +254,6 @@ def _recommended(fit: Fit, checks: Sequence[Check], period: Period | None) -> di
         population = "estimate"
     if "variance of totals" in failed and failed["variance of totals"].found < 0.5:
         noise, population = {"model": "panel"}, "estimate"
-    chain = "stationary" if period is None else chain_to_plain(Cycle(period.steps))
     return {"noise": noise, "population": population, "estimator": "auto", "chain": chain}
 
 

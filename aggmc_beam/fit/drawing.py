@@ -201,7 +201,7 @@ def borrowed(own: Estimate, rows: np.ndarray, mu: np.ndarray, common: Common, ot
         "rows": rows.tolist(),
         others: common.groups,
         "spread": common.spread.tolist(),
-        "own": {
+        "apart": {
             "transition_matrix": own.transition_matrix.tolist(),
             "standard_error": own.standard_error.tolist(),
         },

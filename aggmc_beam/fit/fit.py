@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from aggmc_beam.blas import blas_for
-from aggmc_beam.chain import Chain, Parametric, Window, as_chain
+from aggmc_beam.chain import Chain, Cycle, Parametric, Window, as_chain
 from aggmc_beam.errors import InputError, nearest
 from aggmc_beam.estimators import nonstationary
 from aggmc_beam.estimators.constraints import Constraints, Rules
@@ -170,7 +170,8 @@ class Fit:
         diagnostics: dict[str, Any] = dict(point.diagnostics)
         if errors:
             found, share_error = data.uncertainty(point), data.share_error()
-            diagnostics["scores"] = scores = data.scores(point.P, found)
+            freedom = 1.0 - diagnostics.get("borrowed", {}).get("share", 0.0)
+            diagnostics["scores"] = scores = data.scores(point.P, found, freedom)
             if data.is_shocked(point, scores):
                 found = found.nothing_known()
             found = found.rows_unknown(self.lost)
@@ -328,7 +329,10 @@ class Fit:
         window = None
         if isinstance(self.chain, Window) and cell is not None:
             window = {"start": cell, "end": cell + self.chain.size}
-        ground, checks, period = point.ground, self.checks(data), getattr(self.chain, "period", None)
+        ground, checks = point.ground, self.checks(data)
+        cycle = self.chain.note() if isinstance(self.chain, Cycle) else None
+        if isinstance(self.chain, Parametric) and self.chain.period is not None:
+            cycle = {"period": self.chain.period}
         estimate = Estimate(
             states=self.names,
             transition_matrix=P,
@@ -347,7 +351,7 @@ class Fit:
             diagnostics={
                 "rows": self.row_flags(data, P, share_error, found, diagnostics),
                 **({} if ground is None else {"ground": ground.note()}),
-                **({} if period is None else {"cycle": {"period": period}}),
+                **({} if cycle is None else {"cycle": cycle}),
                 "interval": {
                     "of": point.of,
                     "groups": groups,
@@ -419,6 +423,12 @@ class Fit:
             yield (
                 f'on data left out, "{words}" predicts the next step {how} this estimate, with an error '
                 f"of {scores[better]:.4g} against {scores['estimate']:.4g}"
+            )
+        steps = notes.get("choice", {}).get("form") == "steps"
+        if steps and notes["interval"]["tests"].get("means", 0.0) > 1:
+            yield (
+                "the mean shares move otherwise than a matrix that explains the movement about them would let them: "
+                'it may change with time, and chain="per-step" or a Window gives one for each'
             )
         yield from notes.get("structure", {}).get("sentences", ())
         period = notes.get("period")

@@ -109,16 +109,3 @@ def check_sightings(counts: np.ndarray, noise: Noise) -> None:
             f"realization {k}, step {t} counts {counts[k, t, i]:g} in state {i}, but counts with {noise.name} noise "
             "are never below 0; for counts with noise added to them use Gaussian, Laplace or a privacy model"
         )
-
-
-def constant_totals(counts: np.ndarray) -> np.ndarray | None:
-    """[K] totals of each realization, or None if any of them changes with time."""
-    totals = counts.sum(2)
-    seen = ~np.isnan(totals).all(1)
-    low, high = np.nanmin(totals[seen], 1), np.nanmax(totals[seen], 1)
-    if not np.allclose(low, high, rtol=1e-9, atol=0):
-        return None
-    # A realization without any record takes part in nothing; it is given a total that does no harm.
-    found = np.full(len(totals), low[0])
-    found[seen] = low
-    return found

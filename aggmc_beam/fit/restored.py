@@ -14,7 +14,7 @@ from aggmc_beam.noise.checks import FloatArray
 from aggmc_beam.sums.sums import Sums
 
 #: From this share of counts that are suppressed or cut on, an estimate says that it rests on what stands in for them.
-MANY = 0.2
+MUCH_TOUCHED = 0.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +161,7 @@ class Restored(Noise):
                 names = [repr(s) for s, one in zip(states, where, strict=True) if one]
                 found.append(words.format(", ".join(names)))
         share = float(self.touched.mean())
-        if share >= MANY:
+        if share >= MUCH_TOUCHED:
             found.append(
                 f"about {share:.0%} of the counts were suppressed or cut: the estimate rests on the shape of the "
                 "distribution of what is not shown, of which intervals know nothing"

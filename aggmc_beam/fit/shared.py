@@ -32,7 +32,7 @@ Exceptions = dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]]
 #: Prior variance of what is a cell's own from which cells by themselves are tried.
 WHOLLY = 0.02
 #: Standard errors by which they must predict better.
-SURELY = 1.0
+SURELY = 3.0
 
 
 def borrows(fit: Fit) -> bool:
@@ -69,9 +69,10 @@ class SharedCells:
 
     def estimates(self) -> Estimates | None:
         """None if each cell by itself predicts better what was left out."""
-        centre, error, row, keep, scale = self._centre()
+        keep = np.logical_or.reduce([cell.seen.anywhere for cell in self.cells])
         square = np.ix_(keep, keep)
         sums = [PairSums.of(cell.latents, cell.x, keep) for cell in self.cells]
+        centre, error, row, scale = self._centre(keep, sums)
         units = self._units(keep)
         held = None if self.fit.rules is None else ~self.fit.rules.free[square]
         found = share(sums, centre, error, row, units, held)
@@ -89,7 +90,8 @@ class SharedCells:
     ) -> bool:
         """Whether cells by themselves predict what is left out better; asked only where they differ much, and where
         individuals move alone: else what predicts well may be what moves many at once."""
-        if found.numbers["own"] < WHOLLY or not found.alone or self.fit.rules is not None:
+        known = self.fit.rules is not None or self.fit.state_map is not None
+        if found.numbers["own"] < WHOLLY or not found.alone or known:
             return False
         square, gain, error = np.ix_(keep, keep), 0.0, 0.0
         for place, (cell, told) in enumerate(zip(self.cells, sums, strict=True)):
@@ -110,17 +112,19 @@ class SharedCells:
         found = dispersion(cell.x.restricted(keep), cell.latents, keep)
         return 1.0 if found is None or not found.significant else max(found.usable, 1.0)
 
-    def _centre(self) -> tuple[np.ndarray, np.ndarray, Row, np.ndarray, np.ndarray]:
+    def _centre(
+        self, keep: np.ndarray, sums: Sequence[PairSums | None]
+    ) -> tuple[np.ndarray, np.ndarray, Row, np.ndarray]:
         """What each cell's matrix is without its own: its rate times the pooled moves; with standard errors."""
         fit, row = self.fit, Row(len(self.cells), isinstance(self.chain, Cycle))
-        keep = np.logical_or.reduce([cell.seen.anywhere for cell in self.cells])
         square = np.ix_(keep, keep)
         P = np.nan_to_num(self.pooled.transition_matrix[square])
         lost = ~(P.sum(1) > 0)
         P[lost] = np.eye(len(P))[lost]
         P_error = np.nan_to_num(self.pooled.standard_error[square])
         changes = [
-            self._changes(name, cell, P, keep) for name, cell in zip(self.names, self.cells, strict=True)
+            None if told is None else self._changes(name, cell, told, P, keep)
+            for name, cell, told in zip(self.names, self.cells, sums, strict=True)
         ]
         scale, scale_error = rates(changes, row)
         moves = P - np.eye(len(P))
@@ -128,12 +132,17 @@ class SharedCells:
         fixed = None if fit.rules is None else fit.rules.fixed[square]
         centre = np.stack([project_rows(M, fixed) for M in centre])
         error = np.hypot(scale[:, None, None] * P_error, scale_error[:, None, None] * moves)
-        return centre, error, row, keep, scale
+        return centre, error, row, scale
 
-    def _changes(self, name: int, cell: CellFit, P: np.ndarray, keep: np.ndarray) -> Changes | None:
+    def _changes(
+        self, name: int, cell: CellFit, sums: PairSums, P: np.ndarray, keep: np.ndarray
+    ) -> Changes | None:
         """Of the counts from the cell to the one that follows."""
-        members = [next_cell(self.chain, name)]
-        return changes(cell, self.fit.sums.by_replicate(members), self._exceptions(members), P, keep)
+        following = next_cell(self.chain, name)
+        if following is None:
+            return None
+        later = self.fit.sums.by_replicate([following])
+        return changes(cell, sums, later, self._exceptions([following]), P, keep)
 
     def _exceptions(self, members: list[int]) -> Exceptions | None:
         """Records of these cells that are no right ends of pairs, and right ends that are no records of the same
@@ -205,20 +214,21 @@ def replace_chain(fit: Fit) -> Fit:
     return type(fit)(fit.sums, replace(fit.settings, chain=Stationary()))
 
 
-def next_cell(chain: Chain, cell: int) -> int:
-    """The cell that holds the right ends of a cell's pairs."""
-    return (cell + 1) % chain.period if isinstance(chain, Cycle) else cell + 1
+def next_cell(chain: Chain, cell: int) -> int | None:
+    """The cell that holds the right ends of a cell's pairs; None if there are several."""
+    return chain.next_cell(cell) if isinstance(chain, Cycle) else cell + 1
 
 
 def changes(
     cell: CellFit,
+    sums: PairSums,
     later: Mapping[int, Moments],
     exceptions: Exceptions | None,
     P: np.ndarray,
     keep: np.ndarray,
 ) -> Changes | None:
-    """The squared misses of a cell's counts. `later`: the moments of the records that are right ends, by replicate,
-    with `exceptions`."""
+    """The squared misses of a cell's counts, given its pairs as `sums`. `later`: the moments of the records
+    that are right ends, by replicate, with `exceptions`."""
     x, undo, square = cell.x, cell.fit.undo, np.ix_(keep, keep)
     used = [(r, m, later[r]) for r, m in cell.parts.items() if m.pairs and r in later and later[r].records]
     if len(used) < 2 or x.left_V is None or x.right_V is None:
@@ -247,7 +257,18 @@ def changes(
     size = float(np.einsum("ik,ij,jk->", moves, gram, moves))
     along = float((moves * (both.sum(0) - gram)).sum()) / size if size > 0 else 1.0
     C = np.eye(len(P)) + min(max(along, 0.0), 2.0) * moves
-    squares = np.diagonal(right, axis1=1, axis2=2) + ((left @ C - 2 * both) * C).sum(1)
+
+    def misses(C: np.ndarray) -> np.ndarray:
+        return np.asarray(np.diagonal(right, axis1=1, axis2=2) + ((left @ C - 2 * both) * C).sum(1))
+
+    squares = misses(C)
+    if n > len(P) + 1:  # where means move much, what a cell does otherwise would be taken for moves
+        better = Step(sums, project_rows(C)).whole
+        gained = float(squares.sum() - misses(C + better).sum())
+        by_chance = len(P) / (n - len(P)) * float(misses(C + better).sum())
+        if gained > by_chance:
+            C = C + (1 - by_chance / gained) * better
+            squares = misses(C)
     mu, stay = np.maximum(x.left[keep], 0.0), np.diag(P)
     off = P * (1 - np.eye(len(P)))
     expected = mu @ (off * (1 - off)) + mu * stay * (1 - stay)

@@ -11,8 +11,9 @@ import numpy as np
 from aggmc_beam.estimators.auto import View
 from aggmc_beam.estimators.constraints import Rules
 from aggmc_beam.estimators.dispersion import in_units
-from aggmc_beam.estimators.gravity import TOLD, Learned, Rates, learn, own_rates, rates_of, series_rates
+from aggmc_beam.estimators.gravity import TOLD, Learned, learn
 from aggmc_beam.estimators.latent import Latent
+from aggmc_beam.estimators.leaving import Rates, own_rates, rates_of, series_rates
 from aggmc_beam.estimators.structure import StateMap
 
 if TYPE_CHECKING:
@@ -49,7 +50,9 @@ def structured(cell: CellFit, view: View, states: StateMap) -> Point:
 def _learned(cell: CellFit, view: View, where: StateMap) -> Learned:
     x, found = view.x, view.dispersion
     units, rates = 1.0, _rates(cell, x)
-    if rates is None and found is not None and found.significant:
+    if cell.period is not None:
+        x = cell.about_trend(cell.period.steps)[0].x
+    elif rates is None and found is not None and found.significant:
         units = found.factor
         rates = _rates(cell, in_units(x, units))
     if rates is None:  # lag 0 is not that of independent movers about one mean
@@ -57,7 +60,8 @@ def _learned(cell: CellFit, view: View, where: StateMap) -> Learned:
         assert plain.choice is not None
         x, units = _as_chosen(view, plain), plain.choice.units
         P = np.nan_to_num(plain.P[np.ix_(cell.seen.anywhere, cell.seen.anywhere)])
-        rates = own_rates(in_units(x, units)) or rates_of(in_units(x, units), P)
+        steps = plain.choice.form == "steps"
+        rates = (own_rates(in_units(x, units)) if steps else None) or rates_of(in_units(x, units), P)
     return learn(in_units(x, units), where.allowed, where.distance, where.forms, rates)
 
 
@@ -67,8 +71,9 @@ def _rates(cell: CellFit, x: Latent) -> Rates | None:
     single = cell.total.counts.realizations == 1 and profile is not None and profile.width == 1
     if single and path is not None and len(path.time) == x.records and x.V is not None:
         mu = np.clip(x.mu, 0.5 / x.individuals, 1 - 1e-9)
-        return series_rates(path.shares, x.individuals / x.records, x.V, mu)
-    return own_rates(x)
+        period = None if cell.period is None else cell.period.steps
+        return series_rates(path.shares, x.individuals / x.records, x.V, mu, period)
+    return None if cell.period is not None else own_rates(x)
 
 
 def _as_chosen(view: View, plain: Point) -> Latent:

@@ -110,7 +110,7 @@ def _run(plan: Plan, progress: ProgressHook, files: dict[str, Stamp | None]) -> 
         "skipped": skipped,
         "advice": advice(results.values(), plan.settings.pooling),
     }
-    follow_up = FollowUp(plan, results, passes)
+    follow_up = FollowUp(plan, results, passes, progress=progress)
     if plan.config.output.flows:
         ledger["without_flows"] = follow_up.skipped
     return Result(listed(results), results, ledger, rejections, state, follow_up.write, resumed)

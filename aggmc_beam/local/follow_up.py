@@ -17,6 +17,7 @@ import polars as pl
 
 from aggmc_beam.errors import InputError
 from aggmc_beam.local.plan import Plan
+from aggmc_beam.progress import ProgressHook, no_progress
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.sums.records import Group, joined_records
 from aggmc_beam.text import escape_controls
@@ -37,6 +38,7 @@ class FollowUp:
     results: Results
     parts: int = 1
     skipped: dict[str, str] = field(default_factory=dict)
+    progress: ProgressHook = no_progress
     _held: list[Series] | None = None
 
     def write(self, directory: Path) -> None:
@@ -63,7 +65,8 @@ class FollowUp:
             yield self._held
 
     def flows(self) -> Frames:
-        models = self._models()
+        self.progress("flows", 0, None)
+        models, done = self._models(), 0
         for series in self.series():
             for group, model in models.items():
                 own = [s for s in series if s.group == group]
@@ -72,8 +75,14 @@ class FollowUp:
                     if why is not None:
                         self.skipped[", ".join([*s.group, s.name])] = why
                 fit = [s for s, why in zip(own, reasons, strict=True) if why is None]
+                done += len(own) - len(fit)
                 for batch, found in model.flows(fit):
                     yield self._frame(tables.flow_table(batch, found, *self._names))
+                    done += len(batch)
+                    self._tell("flows", done, series)
+
+    def _tell(self, what: str, done: int, series: list[Series]) -> None:
+        self.progress(what, done, len(series) if self.parts == 1 else None)
 
     def _models(self) -> dict[Group, FlowModel]:
         some: dict[Group, list[Series]] = {}
@@ -87,18 +96,24 @@ class FollowUp:
     def forecasts(self) -> Frames:
         steps = self.plan.config.output.forecast
         assert steps is not None
+        done = 0
         for series in self.series():
             ends = {(s.group, s.name): s for s in series}  # the last of the parts of a realization
             for s in ends.values():
+                done += 1
+                self._tell("forecasts", done, list(ends.values()))
                 yield self._frame(tables.forecast_table(s, self.results[s.group], steps, *self._names))
 
     def alarms(self) -> Frames:
         rate = self.plan.config.output.alarms
         assert rate is not None
+        done = 0
         for group, result in self.results.items():
             before = np.zeros(0)
             for series in self.series():
                 for s in (s for s in series if s.group == group):
+                    done += 1
+                    self._tell("alarms", done, series)
                     table, before = tables.alarm_table(s, result, rate, before, *self._names)
                     yield self._frame(table)
 

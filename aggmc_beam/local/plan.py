@@ -31,6 +31,15 @@ class Plan:
     chosen: Settings | None = None
     """Settings that no config can express, instead of the config's."""
 
+    def __post_init__(self) -> None:
+        if (
+            self.config.structure is not None and self.chosen is None
+        ):  # its files are read here, not by workers
+            object.__setattr__(self, "chosen", settings(self.config))
+        structure = self.settings.structure
+        if structure is not None:
+            structure.on(self.schema.states)
+
     @property
     def settings(self) -> Settings:
         return self.chosen or settings(self.config)
@@ -115,4 +124,5 @@ def settings(config: Config) -> Settings:
         constraints=None if config.constraints is None else config.constraints.constraints(),
         open_population=config.open_population,
         pooling=config.pooling,
+        structure=None if config.structure is None else config.structure.structure(),
     )

@@ -11,7 +11,7 @@ from typing import Any
 #: So many reasons are told.
 SHOWN = 3
 #: So many rejections are looked at for an error message.
-ENOUGH = 100_000
+LOOKED_AT = 100_000
 _VALUES = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|-?\d[\d.,:e+-]*")
 #: What a reason holds, and the key to look at.
 _KEYS = (
@@ -74,7 +74,7 @@ class Reasons:
     def of(cls, rejections: Iterable[Any]) -> Reasons:
         """Of the first of some rejections."""
         found = cls()
-        for r in islice(rejections, ENOUGH):
+        for r in islice(rejections, LOOKED_AT):
             found.add(r.reason, r.file, r.row)
         return found
 

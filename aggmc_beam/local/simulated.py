@@ -114,7 +114,7 @@ def truth(config: Config, estimate: Estimate) -> np.ndarray:
         start, end = (_step(config, estimate.window[name]) for name in ("start", "end"))
         inside = (steps >= start) & (steps < end)
     elif estimate.cell is not None and isinstance(config.chain, Cycle):
-        inside = steps % config.chain.period == estimate.cell
+        inside = config.chain.cells(steps) == estimate.cell
     else:
         inside = steps == estimate.cell if estimate.cell is not None else np.ones(len(P), bool)
     return np.asarray(P[inside].mean(0)) if inside.any() else np.full(P.shape[1:], np.nan)

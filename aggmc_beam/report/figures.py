@@ -38,7 +38,7 @@ SHADES = 40
 #: Cells at least this wide show their number, or their number and its interval.
 NUMBER, INTERVAL = 25.0, 56.0
 #: With more states than this cells touch, have no numbers, and are shaded by the root.
-MANY = 24
+MOST_LABELLED = 24
 #: Text on a cell darker than this shade is in the light ink.
 DARK = 0.6625
 
@@ -235,12 +235,12 @@ def _cells(ax: Axes, P: np.ndarray) -> None:
 def depth(value: Any, S: int) -> Any:
     """How dark a probability is: itself, or its root where there are so many states that most
     probabilities are small."""
-    return value if S <= MANY else np.sqrt(value)
+    return value if S <= MOST_LABELLED else np.sqrt(value)
 
 
 def gap_of(S: int) -> float:
     """Share of a cell left free on each side; none where cells are small."""
-    return 0.025 if S <= MANY else 0.0
+    return 0.025 if S <= MOST_LABELLED else 0.0
 
 
 def _runs(mask: np.ndarray, merge: bool) -> list[tuple[int, int]]:
@@ -276,7 +276,7 @@ def _legend(ax: Axes, S: int, cell: float) -> None:
         x = S * 0.25 + k * wide * 20 / 21
         box = _boxes([(x, y0, x + wide * 20 / 21, y1)])
         _patch(ax, box, "role:key", facecolor=ACCENT, alpha=max(k / 20, 0.02))
-    for value in (0.0, 0.5, 1.0) if S <= MANY else (0.0, 0.1, 0.5, 1.0):
+    for value in (0.0, 0.5, 1.0) if S <= MOST_LABELLED else (0.0, 0.1, 0.5, 1.0):
         _text(ax, S * (0.25 + depth(value, S) / 2), S + 28 / cell, f"{value:g}", 10, color=SOFT)
 
 

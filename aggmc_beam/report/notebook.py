@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aggmc_beam.printing import estimate_text
+from aggmc_beam.printing import estimate_text, number
 from aggmc_beam.report.markup import Markup, join, tag
+from aggmc_beam.tables import PLACES
 
 if TYPE_CHECKING:
     from aggmc_beam.result import Estimate, Estimates, Groups
@@ -70,7 +71,20 @@ def matrix_html(head: str, states: Sequence[str], values: np.ndarray) -> str:
 
 
 def _summary(columns: dict[str, list[Any]]) -> Markup:
-    return table_html(columns)
+    """What a line of the terminal tells of each estimate."""
+    moves = [
+        "" if b is None else f"{a} → {b}"
+        for a, b in zip(columns["largest_from"], columns["largest_to"], strict=True)
+    ]
+    chances = [
+        "" if not m else number(p, e)
+        for m, p, e in zip(moves, columns["probability"], columns["error"], strict=True)
+    ]
+    places = {name: columns[name] for name in PLACES if name in columns}
+    told = {name: columns[name] for name in ("pairs", "population", "stay")}
+    return table_html(
+        {**places, **told, "largest move": moves, "probability": chances, "warnings": columns["warnings"]}
+    )
 
 
 def _cell(value: Any) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from aggmc_beam.report.collection import DIGITS, Collection, Item
-from aggmc_beam.report.figures import DARK, MANY, SHADES, observed_shares
+from aggmc_beam.report.figures import DARK, MOST_LABELLED, SHADES, observed_shares
 from aggmc_beam.report.markup import Markup, clean
 from aggmc_beam.report.words import Finding
 
@@ -66,7 +66,7 @@ def payload(
         "unit": UNIT,
         "shades": SHADES,
         "dark": DARK,
-        "many": MANY,
+        "many": MOST_LABELLED,
         "items": items,
         "strings": list(strings.known),
     }

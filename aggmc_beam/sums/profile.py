@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from aggmc_beam.sums.ranks import ranked
+
 #: What is summed at a step: records, and left and right rows of pairs at lags 1 and 2.
 RECORDS, LEFT1, RIGHT1, LEFT2, RIGHT2 = range(5)
 KINDS = 5
@@ -102,19 +104,21 @@ def add_profiles(items: Iterable[Profile], S: int) -> Profile:
     if len(parts) < 2:
         return parts[0] if parts else Profile.zero(S)
     width = max(part.width for part in parts)
-    place = [part.bins // (width // part.width) for part in parts]
-    bins, at = np.unique(np.concatenate(place), return_inverse=True)
-    number, weight = np.zeros((len(bins), 3), np.int64), np.zeros((len(bins), 3))
-    np.add.at(number, at, np.concatenate([part.number for part in parts]))
-    np.add.at(weight, at, np.concatenate([part.weight for part in parts]))
+    bins, at = ranked(np.concatenate([part.bins // (width // part.width) for part in parts]))
+    order = np.argsort(at, kind="stable")
+    at, starts = at[order], np.flatnonzero(np.diff(at[order], prepend=-1))
+
+    def rows(name: str) -> np.ndarray:
+        return np.asarray(np.concatenate([getattr(part, name) for part in parts])[order])
+
+    w, means = rows("weight"), rows("means")
+    number, weight = np.add.reduceat(rows("number"), starts), np.add.reduceat(w, starts)
     # About one member of each bin, so that large means keep their digits.
     anchor = np.zeros((len(bins), KINDS, S))
-    means, w = (np.concatenate([getattr(part, n) for part in parts]) for n in ("means", "weight"))
     for kind in range(KINDS):
         used = w[:, _LAG[kind]] > 0
         anchor[at[used], kind] = means[used, kind]
-    total = np.zeros_like(anchor)
-    np.add.at(total, at, w[:, _LAG, None] * (means - anchor[at]))
+    total = np.add.reduceat(w[:, _LAG, None] * (means - anchor[at]), starts)
     heavy = weight[:, _LAG, None]
     np.divide(total, heavy, out=total, where=heavy > 0)
     return Profile(width, bins, number, weight, np.where(heavy > 0, anchor + total, 0.0))

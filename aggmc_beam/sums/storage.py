@@ -103,13 +103,6 @@ def unpacked(data: bytes | memoryview, kind: str, source: str = "these bytes") -
         yield header["meta"], _arrays(body[offset:], header)
 
 
-@contextmanager
-def loaded(path: str | os.PathLike[str], kind: str) -> Iterator[Unpacked]:
-    """As `unpacked` of what a file holds."""
-    with unpacked(read_bytes(path), kind, os.fspath(path)) as found:
-        yield found
-
-
 def kind_of(data: bytes, source: str = "these bytes") -> str:
     """Which kind of value is stored, by the header alone: `unpacked` checks the rest."""
     body = _body(data, source)

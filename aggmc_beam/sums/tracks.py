@@ -54,14 +54,14 @@ class Between(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Line:
+class TimeLine:
     """Places of (key, time) on one line."""
 
     start: int
     width: int
 
     @classmethod
-    def over(cls, *records: tuple[np.ndarray, np.ndarray]) -> Line:
+    def over(cls, *records: tuple[np.ndarray, np.ndarray]) -> TimeLine:
         """A line on which all these (key, time) have places of their own."""
         filled = [(key, time) for key, time in records if len(time)]
         if not filled:
@@ -124,7 +124,7 @@ class Tracks:
 
         Of records with the same key and time the first is kept, within a block and between blocks.
         """
-        line = Line.over((key, time), (self.key, self.start), (self.key, self.stop))
+        line = TimeLine.over((key, time), (self.key, self.start), (self.key, self.stop))
         place = line.places(key, time)
         starts, stops = line.places(self.key, self.start), line.places(self.key, self.stop)
         opened = line.places(self.open_key, self.open_time)
@@ -170,7 +170,7 @@ class Tracks:
 
     def _rows(
         self,
-        line: Line,
+        line: TimeLine,
         place: np.ndarray,
         values: np.ndarray,
         weight: np.ndarray | None,
@@ -190,7 +190,7 @@ class Tracks:
                 weight = np.concatenate([weight, self.open_weight[near]])[order]
         return Taken(line.key(place), line.time(place), values, weight, settled, none, none, none)
 
-    def _cover(self, line: Line, place: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> None:
+    def _cover(self, line: TimeLine, place: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> None:
         breaks = np.flatnonzero(np.diff(place) != 1)
         heads = place[np.concatenate([[0], breaks + 1])] if len(place) else place
         tails = place[np.concatenate([breaks, [len(place) - 1]])] if len(place) else place
@@ -200,7 +200,7 @@ class Tracks:
 
     def _open(
         self,
-        line: Line,
+        line: TimeLine,
         opened: np.ndarray,
         place: np.ndarray,
         values: np.ndarray,
@@ -225,7 +225,7 @@ class Tracks:
 
         Steps that both cover were summed twice before they met; that cannot be undone.
         """
-        line = Line.over((self.key, self.start), (self.key, self.stop), (other.key, other.start),
+        line = TimeLine.over((self.key, self.start), (self.key, self.stop), (other.key, other.start),
                          (other.key, other.stop))  # fmt: skip
         mine = line.places(self.key, self.start), line.places(self.key, self.stop)
         theirs = line.places(other.key, other.start), line.places(other.key, other.stop)
@@ -292,7 +292,7 @@ class Tracks:
         """Intervals in order and apart, and every open record in one of them."""
         if (self.key < 0).any() or (self.start > self.stop).any() or (self.open_weight <= 0).any():
             raise InputError("its covered steps are not those of any data")
-        line = Line.over((self.key, self.start), (self.key, self.stop), (self.open_key, self.open_time))
+        line = TimeLine.over((self.key, self.start), (self.key, self.stop), (self.open_key, self.open_time))
         starts, stops = line.places(self.key, self.start), line.places(self.key, self.stop)
         opened = line.places(self.open_key, self.open_time)
         apart = (starts[1:] > stops[:-1] + 1).all() and (np.diff(opened) > 0).all()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: Differences that are listed where there is no room for all of them; comparisons that are printed.
 LISTED, PRINTED = 10, 40
 #: With more states than this the covariance of a matrix is too large to be made use of.
-MANY = 20
+MOST_LISTED = 20
 ASSUMED = "errors of the two are taken to be independent, and each estimate's standard errors to be right"
 
 
@@ -298,7 +298,7 @@ def holm(p: np.ndarray) -> np.ndarray:
 def _overall(a: Estimate, b: Estimate, p_values: np.ndarray) -> float:
     """That of one change between two estimates, whose windows may be the same as they are of other people; of many
     states the smallest of the corrected `p_values`. NaN where nothing can be compared."""
-    if len(a.states) > MANY:
+    if len(a.states) > MOST_LISTED:
         return float(np.nanmin(p_values)) if np.isfinite(p_values).any() else float("nan")
     try:
         return change([replace(a, window=None), replace(b, window=None)]).p_value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -64,7 +64,7 @@ class Forecast(Tabular):
     lower: np.ndarray
     upper: np.ndarray
     level: float
-    labels: Labels
+    labels: Labels = field(default_factory=lambda: Labels.plain(1))
 
     forms = ("tidy",)
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from aggmc_beam.chain import Cycle
 from aggmc_beam.clock import Clock
 from aggmc_beam.errors import InputError
 from aggmc_beam.fit.resolve import Mapped
@@ -35,7 +36,7 @@ class Transitions:
     shares: np.ndarray
     cells: tuple[int, ...]
     kind: str
-    period: int
+    cycle: Cycle | None
     states: tuple[str, ...]
     noise: Noise
     population: float
@@ -62,7 +63,7 @@ class Transitions:
         else:
             raise InputError(f"an Estimate or Estimates is needed, not {type(estimate).__name__}")
         first = items[0]
-        period = int(first.diagnostics["cycle"]["period"]) if kind == "cycle" else 1
+        cycle = Cycle.of_note(first.diagnostics["cycle"]) if kind == "cycle" else None
         P = np.stack([_filled(e) for e in items])
         errors = np.stack([known_errors(e.standard_error) for e in items])
         shares = np.stack([np.nan_to_num(e.stationary) for e in items])
@@ -77,7 +78,7 @@ class Transitions:
             shares,
             cells,
             kind,
-            period,
+            cycle,
             first.states,
             noise,
             first.population,
@@ -114,8 +115,8 @@ class Transitions:
         cells = np.array(self.cells)
         if self.kind == "window":
             return np.asarray(np.clip(np.searchsorted(cells, time, "right") - 1, 0, len(cells) - 1))
-        if self.kind == "cycle":
-            time = time % self.period
+        if self.cycle is not None:
+            time = self.cycle.cells(time)
         place = np.searchsorted(cells, time).clip(max=len(cells) - 1)
         return np.asarray(np.where(cells[place] == time, place, self.pooled))
 
