@@ -286,3 +286,33 @@ def test_input_is_another_one_also_when_only_its_inode_or_its_time_differs(tmp_p
         os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1))
     with pytest.raises(am.InputError, match="changed while it was read"):
         check_unchanged(before)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes of files")
+def test_saved_sums_have_the_mode_that_the_user_asks_for_and_leave_nothing_changed(tmp_path, monkeypatch):
+    path, opened = tmp_path / "sums.aggmc", len(os.listdir("/dev/fd"))
+    mask = os.umask(0o027)
+    try:
+        durable.write_atomically(path, b"1")
+        assert path.stat().st_mode & 0o777 == 0o640
+        assert os.umask(0o027) == 0o027
+    finally:
+        os.umask(mask)
+    assert len(os.listdir("/dev/fd")) == opened
+
+    def lost(source, target):
+        os.unlink(source)
+        raise OSError(errno.EIO, "the disk fails")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", lost)
+        with pytest.raises(OSError, match="the disk fails"):
+            durable.write_atomically(path, b"2")
+
+    def forbidden(*_):
+        raise PermissionError(errno.EACCES, "not allowed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", forbidden)
+        with pytest.raises(PermissionError):
+            durable.sync(tmp_path)
