@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -108,6 +109,35 @@ def test_whichever_call_fails_the_run_says_so_and_old_files_stay(here, monkeypat
             "cannot write to 'out': Input/output error; what was there is unchanged" in capfd.readouterr().err
         )
         assert content() == before
+
+
+@pytest.mark.parametrize("at", [2, 4])
+def test_old_files_come_back_also_where_a_file_cannot_have_two_names(here, monkeypatch, at):
+    before = content()
+
+    def no_link(*_):
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "link", no_link)
+    with monkeypatch.context() as patched:
+        Faults(patched, "replace", at)
+        assert main(command(1)) == 1
+    assert content() == before
+    assert main(command(1)) == 0
+    assert records() == 25 * 16
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
+def test_a_staging_directory_leaves_no_open_file_and_hides_no_error(tmp_path):
+    opened = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with Staging(tmp_path) as aside:
+            (aside / "a").write_text("1")
+    assert len(os.listdir("/proc/self/fd")) == opened
+    with pytest.raises(KeyError), Staging(tmp_path) as aside:
+        raise {}[shutil.rmtree(aside)]
+    assert len(os.listdir("/proc/self/fd")) == opened
+    assert [p.name for p in tmp_path.iterdir()] == ["a"]
 
 
 def test_a_first_run_whose_renames_fail_leaves_nothing(here, monkeypatch):
@@ -256,3 +286,33 @@ def test_input_is_another_one_also_when_only_its_inode_or_its_time_differs(tmp_p
         os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1))
     with pytest.raises(am.InputError, match="changed while it was read"):
         check_unchanged(before)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes of files")
+def test_saved_sums_have_the_mode_that_the_user_asks_for_and_leave_nothing_changed(tmp_path, monkeypatch):
+    path, opened = tmp_path / "sums.aggmc", len(os.listdir("/dev/fd"))
+    mask = os.umask(0o027)
+    try:
+        durable.write_atomically(path, b"1")
+        assert path.stat().st_mode & 0o777 == 0o640
+        assert os.umask(0o027) == 0o027
+    finally:
+        os.umask(mask)
+    assert len(os.listdir("/dev/fd")) == opened
+
+    def lost(source, target):
+        os.unlink(source)
+        raise OSError(errno.EIO, "the disk fails")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", lost)
+        with pytest.raises(OSError, match="the disk fails"):
+            durable.write_atomically(path, b"2")
+
+    def forbidden(*_):
+        raise PermissionError(errno.EACCES, "not allowed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", forbidden)
+        with pytest.raises(PermissionError):
+            durable.sync(tmp_path)
