@@ -112,6 +112,24 @@ def test_estimates_say_how_much_is_borrowed():
     assert am.Estimate.from_json(found[0].to_json()).diagnostics["borrowed"]["share"] == borrowed["share"]
 
 
+@pytest.mark.parametrize(
+    ("realizations", "days", "noise"),
+    [(1, 60, am.Exact()), (1, 60, HALF), (10, 10, am.Exact()), (5, 30, HALF)],
+)
+def test_one_hour_in_which_many_move_is_not_taken_for_a_quiet_one(realizations, days, noise):
+    quiet, rush = np.array([[0.98, 0.02], [0.03, 0.97]]), np.array([[0.4, 0.6], [0.6, 0.4]])
+    P = np.array([rush if hour == 8 else quiet for hour in range(24)])
+    y = walk(P, realizations, 24 * days, 1000, 0)
+    if noise is HALF:
+        y = np.random.default_rng(1).binomial(y, 0.5)
+    found = am.estimate(y, noise=noise, population=1000, chain=am.Cycle(24))
+    lower, upper = found[8].interval()
+    assert ((lower <= rush) & (rush <= upper)).all()
+    np.testing.assert_allclose(found[8].transition_matrix, rush, atol=0.2)
+    others = np.delete(found.transition_matrix, 8, 0)
+    assert np.sqrt(np.mean((others - quiet) ** 2)) < 0.08
+
+
 def test_rules_are_kept_by_cells_that_share():
     y = walk(matrices("a little", 1), 20, 24, 100, 1)
     rules = am.Constraints(forbidden=[(0, 1)], fixed={(2, 3): 0.05})

@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 Exceptions = dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]]
 #: Prior variance of what is a cell's own from which cells by themselves are tried.
 WHOLLY = 0.02
+#: Standard errors by which a cell predicts better without the others: from DOUBTED on its interval holds what it says
+#: alone, from APART on it is not drawn to them, and if individuals move alone no cell is from WHOLLY_APART on. In
+#: simulations in which hours differ a little it is 0.5 at most, where they differ wholly 2, on bicycles, which
+#: are moved many at once, 4, and 3 to 15 where one hour among quiet ones moves half.
+DOUBTED, APART, WHOLLY_APART = 2.0, 3.0, 5.0
 #: Standard errors by which they must predict better.
 SURELY = 3.0
 
@@ -59,6 +64,7 @@ class SharedCells:
         self.whole = replace_chain(fit)
         self.pooled = self.whole.cell(fit.sums.cells, None)
         self.names, self.cells = list[int](), list[CellFit]()
+        self.members = dict(groups)
         self.skipped: dict[int, str] = {}
         for name, members in groups:
             try:
@@ -76,14 +82,38 @@ class SharedCells:
         units = self._units(keep)
         held = None if self.fit.rules is None else ~self.fit.rules.free[square]
         found = share(sums, centre, error, row, units, held)
-        if self._differ_wholly(found, sums, units, keep):
+        alone, gain = self._alone(found, sums, units)
+        if (units == 1.0 and gain.max() > WHOLLY_APART) or self._differ_wholly(found, sums, units, keep):
             return None
+        apart = gain > (APART if units == 1.0 else WHOLLY_APART)
+        away = np.where(gain[:, None, None] > DOUBTED, np.abs(alone - found.P), 0.0)
         items = [
-            self._item(place, cell, found, sums[place], scale[place], keep, units)
+            self.fit.cell(self.members[self.names[place]], self.names[place])
+            if apart[place]
+            else self._item(place, cell, found, sums[place], scale[place], keep, units, away[place])
             for place, cell in enumerate(self.cells)
         ]
         average = self.fit.average(self.names) if self.chain.centred else None
         return Estimates(tuple(items), self.pooled, average, skipped=self.skipped)
+
+    def _alone(
+        self, found: Shared, sums: Sequence[PairSums | None], units: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """What least squares of each cell alone say [C, S, S], and by how many standard errors that predicts
+        better what was left out [C]: a prior that fits the others is wrong for the one hour in which many move."""
+        alone, gain = found.P.copy(), np.zeros(len(self.cells))
+        if self.fit.state_map is not None:
+            return alone, gain
+        for place, (P, told) in enumerate(zip(found.P, sums, strict=True)):
+            if told is None or told.groups < 2:
+                continue
+            step = Step(told, P, units)
+            alone[place] = project_rows(P + step.whole)
+            better = loss_by_group(step, P, float(found.seen[place].mean()))
+            better -= loss_by_group(Step(told, alone[place], units), alone[place], 1.0)
+            error = float(np.sqrt((scattered(better, told.share) ** 2).sum()))
+            gain[place] = float(better.sum()) / max(error, 1e-300)
+        return alone, gain
 
     def _differ_wholly(
         self, found: Shared, sums: Sequence[PairSums | None], units: float, keep: np.ndarray
@@ -168,14 +198,15 @@ class SharedCells:
         scale: float,
         keep: np.ndarray,
         units: float,
+        away: np.ndarray,
     ) -> Estimate:
         fit, name = self.fit, self.names[place]
         left = cell.seen.left | self._left
-        P, error = (embedded(M[place], keep, left, fit.S) for M in (found.P, found.error))
+        P, error, away = (embedded(M, keep, left, fit.S) for M in (found.P[place], found.error[place], away))
         seen = np.zeros(fit.S)
         seen[keep] = found.seen[place]
         step = None if sums is None else Step(sums, found.P[place], units)
-        uncertainty = Uncertainty(Parts.of_sampling(error), {}, step)
+        uncertainty = Uncertainty(replace(Parts.of_sampling(error), disagreement=away), {}, step)
         point = Point(P, "cells that share", ground=conditional(units))
         freedom = float(np.average(found.seen[place], weights=np.maximum(cell.x.left[keep], 1e-9)))
         diagnostics: dict[str, Any] = {
