@@ -351,8 +351,8 @@ def _plain_numbers(values: Sequence[Any]) -> np.ndarray | None:
         found = np.array(values, np.float64)
     except OverflowError:
         return None
-    # As quick as it gets, and not true where one is NaN or, squared, as large as may be.
-    return found if len(found) and found.dot(found) < MAX_COUNT**2 else None
+    # Neither is true where one is NaN.
+    return found if len(found) and found.max() < MAX_COUNT and found.min() > -MAX_COUNT else None
 
 
 def _long_count(row: Mapping[str, Any], schema: Schema) -> np.ndarray:

@@ -35,8 +35,8 @@ ALONE = 1.25
 LESS_SCATTER = 1.5
 #: What varies within a cell is taken from so many pairs for each state on: in fewer, the directions in which
 #: counts hardly vary do so by chance, and noise taken off leaves nothing or less of them (the inverse is then
-#: 4/3 times too large).
-ENOUGH = 4
+#: 3/2 times too large).
+ENOUGH = 3
 #: Priors with less weight than this are left out.
 LEAST_WEIGHT = 0.01
 

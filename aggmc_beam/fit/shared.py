@@ -12,7 +12,7 @@ from aggmc_beam.chain import Chain, Cycle, EachStep, Stationary
 from aggmc_beam.errors import InputError
 from aggmc_beam.estimators.conditional import PairSums, Step
 from aggmc_beam.estimators.dispersion import dispersion
-from aggmc_beam.estimators.ground import conditional
+from aggmc_beam.estimators.ground import INDEPENDENT, conditional
 from aggmc_beam.estimators.neighbours import Row
 from aggmc_beam.estimators.rates import Changes, rates
 from aggmc_beam.estimators.sharing import Shared, share
@@ -32,9 +32,10 @@ Exceptions = dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]]
 #: Prior variance of what is a cell's own from which cells by themselves are tried.
 WHOLLY = 0.02
 #: Standard errors by which a cell predicts better without the others: from DOUBTED on its interval holds what it says
-#: alone, from APART on it is not drawn to them, and if individuals move alone no cell is from WHOLLY_APART on. In
-#: simulations in which hours differ a little it is 0.5 at most, where they differ wholly 2, on bicycles, which
-#: are moved many at once, 4, and 3 to 15 where one hour among quiet ones moves half.
+#: alone; if individuals move alone, it is not drawn to the others from APART on, and no cell is from
+#: WHOLLY_APART on (else what predicts well may be what moves many at once). In simulations in which hours
+#: differ a little it is 0.5 at most, where they differ wholly 2, and 3 to 15 where one hour among quiet ones
+#: moves half.
 DOUBTED, APART, WHOLLY_APART = 2.0, 3.0, 5.0
 #: Standard errors by which they must predict better.
 SURELY = 3.0
@@ -83,9 +84,14 @@ class SharedCells:
         held = None if self.fit.rules is None else ~self.fit.rules.free[square]
         found = share(sums, centre, error, row, units, held)
         alone, gain = self._alone(found, sums, units)
-        if (units == 1.0 and gain.max() > WHOLLY_APART) or self._differ_wholly(found, sums, units, keep):
+        single = (
+            self.pooled.diagnostics.get("ground", {}).get("name") == INDEPENDENT
+        )  # as far as all cells tell
+        if (single and units == 1.0 and gain.max() > WHOLLY_APART) or self._differ_wholly(
+            found, sums, units, keep
+        ):
             return None
-        apart = gain > (APART if units == 1.0 else WHOLLY_APART)
+        apart = single & (gain > APART)
         away = np.where(gain[:, None, None] > DOUBTED, np.abs(alone - found.P), 0.0)
         items = [
             self.fit.cell(self.members[self.names[place]], self.names[place])
