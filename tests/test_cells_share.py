@@ -131,6 +131,12 @@ def test_one_hour_in_which_many_move_is_not_taken_for_a_quiet_one(realizations, 
     assert np.sqrt(np.mean((others - quiet) ** 2)) < 0.08
 
 
+def test_steps_of_a_single_realization_are_too_little_each():
+    y = walk(matrices("a little", 1), 1, 24, 100, 1)
+    with pytest.raises(am.InputError, match="no cell has enough data"):
+        am.estimate(y, population=100, chain="per-step")
+
+
 def test_rules_are_kept_by_cells_that_share():
     y = walk(matrices("a little", 1), 20, 24, 100, 1)
     rules = am.Constraints(forbidden=[(0, 1)], fixed={(2, 3): 0.05})

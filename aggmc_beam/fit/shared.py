@@ -75,7 +75,9 @@ class SharedCells:
                 self.skipped[name] = str(error)
 
     def estimates(self) -> Estimates | None:
-        """None if each cell by itself predicts better what was left out."""
+        """None if each cell by itself predicts better what was left out, or none has enough data."""
+        if not self.cells:
+            return None
         keep = np.logical_or.reduce([cell.seen.anywhere for cell in self.cells])
         square = np.ix_(keep, keep)
         sums = [PairSums.of(cell.latents, cell.x, keep) for cell in self.cells]
