@@ -424,6 +424,12 @@ class Fit:
             # The noise is taken out of both, which may leave less than nothing.
             told = ", with an error of {:.4g} against {:.4g}".format(*errors) if min(errors) > 0 else ""
             yield f'on data left out, "{words}" predicts the next step {how} this estimate{told}'
+        steps = notes.get("choice", {}).get("form") == "steps"
+        if steps and notes["interval"]["tests"].get("means", 0.0) > 1:
+            yield (
+                "the mean shares move otherwise than a matrix that explains the movement about them would let them: "
+                'it may change with time, and chain="per-step" or a Window gives one for each'
+            )
         period = notes.get("period")
         if period is not None:
             yield (
