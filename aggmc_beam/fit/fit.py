@@ -430,6 +430,7 @@ class Fit:
                 "the mean shares move otherwise than a matrix that explains the movement about them would let them: "
                 'it may change with time, and chain="per-step" or a Window gives one for each'
             )
+        yield from notes.get("structure", {}).get("sentences", ())
         period = notes.get("period")
         if period is not None:
             yield (
