@@ -1,6 +1,7 @@
 """SumsCombineFn: records of any kind, in any window and key, to the sums that `am.estimate` is made from."""
 
 import dataclasses
+import inspect
 import json
 from collections import namedtuple
 from datetime import datetime, timedelta, timezone
@@ -238,6 +239,8 @@ def test_it_combines_by_key_globally_in_lists_with_fanout_and_in_groups():
 
 
 MODES = trigger.AccumulationMode.DISCARDING, trigger.AccumulationMode.ACCUMULATING
+#: Older releases of Beam refuse fan-out in sliding windows (apache/beam#20528).
+NO_SLIDING_FANOUT = "20528" in inspect.getsource(beam.transforms.core)
 
 
 @pytest.mark.parametrize("mode", MODES, ids=["discarding", "accumulating"])
@@ -256,7 +259,8 @@ def test_it_keeps_windows_with_fan_out_and_without(windows, starts, mode):
             | beam.Map(lambda r: window.TimestampedValue(("all", r), r["time"]))
             | beam.WindowInto(windows, trigger=trigger.AfterWatermark(), accumulation_mode=mode)
         )
-        for fanout in (None, 3):
+        refused = NO_SLIDING_FANOUT and isinstance(windows, window.SlidingWindows)
+        for fanout in (None,) if refused else (None, 3):
             combine = beam.CombinePerKey(sums_fn())
             sums = given | f"Sum {fanout}" >> (combine.with_hot_key_fanout(fanout) if fanout else combine)
             found = sums | f"Estimate {fanout}" >> Estimate()
