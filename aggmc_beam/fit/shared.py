@@ -20,7 +20,7 @@ from aggmc_beam.estimators.simplex import project_rows
 from aggmc_beam.estimators.spread import scattered
 from aggmc_beam.fit.cell import STEP_STATES, CellFit, Point
 from aggmc_beam.fit.intervals import Parts, Uncertainty
-from aggmc_beam.fit.scores import FOLDS, prediction_loss
+from aggmc_beam.fit.scores import FOLDS, prediction_loss, predicts_as_well
 from aggmc_beam.result import Estimate, Estimates
 from aggmc_beam.sums.moments import Moments
 from aggmc_beam.sums.profile import RIGHT1
@@ -32,11 +32,10 @@ Exceptions = dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]]
 #: Prior variance of what is a cell's own from which cells by themselves are tried.
 WHOLLY = 0.02
 #: Standard errors by which a cell predicts better without the others: from DOUBTED on its interval holds what it says
-#: alone; if individuals move alone, it is not drawn to the others from APART on, and no cell is from
-#: WHOLLY_APART on (else what predicts well may be what moves many at once). In simulations in which hours
-#: differ a little it is 0.5 at most, where they differ wholly 2, and 3 to 15 where one hour among quiet ones
-#: moves half.
-DOUBTED, APART, WHOLLY_APART = 2.0, 3.0, 5.0
+#: alone, and from APART on, if individuals move alone, it is not drawn to them (else what predicts well may be what
+#: moves many at once). In simulations in which hours differ a little it is 0.5 at most, where they differ wholly 2,
+#: and 3 to 15 where one hour among quiet ones moves half.
+DOUBTED, APART = 2.0, 5.0
 #: Standard errors by which they must predict better.
 SURELY = 3.0
 
@@ -89,9 +88,8 @@ class SharedCells:
         single = (
             self.pooled.diagnostics.get("ground", {}).get("name") == INDEPENDENT
         )  # as far as all cells tell
-        if (single and units == 1.0 and gain.max() > WHOLLY_APART) or self._differ_wholly(
-            found, sums, units, keep
-        ):
+        lost = single and gain.max() > APART and self._pooled_tells_little()
+        if lost or self._differ_wholly(found, sums, units, keep):
             return None
         apart = single & (gain > APART)
         away = np.where(gain[:, None, None] > DOUBTED, np.abs(alone - found.P), 0.0)
@@ -122,6 +120,13 @@ class SharedCells:
             error = float(np.sqrt((scattered(better, told.share) ** 2).sum()))
             gain[place] = float(better.sum()) / max(error, 1e-300)
         return alone, gain
+
+    def _pooled_tells_little(self) -> bool:
+        """Whether the one matrix that cells are drawn to is no better than none."""
+        notes = self.pooled.diagnostics
+        return any(row["flag"] == "not-determined" for row in notes["rows"]) or predicts_as_well(
+            notes.get("scores", {})
+        )
 
     def _differ_wholly(
         self, found: Shared, sums: Sequence[PairSums | None], units: float, keep: np.ndarray
