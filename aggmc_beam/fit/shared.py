@@ -85,13 +85,12 @@ class SharedCells:
         held = None if self.fit.rules is None else ~self.fit.rules.free[square]
         found = share(sums, centre, error, row, units, held)
         alone, gain = self._alone(found, sums, units)
-        single = (
-            self.pooled.diagnostics.get("ground", {}).get("name") == INDEPENDENT
-        )  # as far as all cells tell
-        lost = single and gain.max() > APART and self._pooled_tells_little()
+        # As far as all cells together tell: a single one has few pairs.
+        independent = self.pooled.diagnostics.get("ground", {}).get("name") == INDEPENDENT
+        lost = independent and gain.max() > APART and self._pooled_tells_little()
         if lost or self._differ_wholly(found, sums, units, keep):
             return None
-        apart = single & (gain > APART)
+        apart = independent & (gain > APART)
         away = np.where(gain[:, None, None] > DOUBTED, np.abs(alone - found.P), 0.0)
         items = [
             self.fit.cell(self.members[self.names[place]], self.names[place])
@@ -108,7 +107,7 @@ class SharedCells:
         """What least squares of each cell alone say [C, S, S], and by how many standard errors that predicts
         better what was left out [C]: a prior that fits the others is wrong for the one hour in which many move."""
         alone, gain = found.P.copy(), np.zeros(len(self.cells))
-        if self.fit.state_map is not None:
+        if self.fit.state_map is not None:  # then least squares alone know too little of many states
             return alone, gain
         for place, (P, told) in enumerate(zip(found.P, sums, strict=True)):
             if told is None or told.groups < 2:
